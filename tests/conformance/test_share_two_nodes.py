@@ -17,6 +17,7 @@ from ottla.broker.shares.rpcs import RemoteCoordinators
 from ottla.broker.topics import create_topic
 from ottla.coordination.share_state import messages as m
 from ottla.coordination.share_state.records import ShareKey
+from ottla.log.checkpoints import TopicPartition
 from ottla.metadata.changes.topics import Leadership, SetLeaders
 from ottla.metadata.image import NO_LEADER
 from ottla.metadata.names import SHARE_GROUP_STATE_TOPIC
@@ -212,7 +213,7 @@ def test_48_a_queue_that_moved_redirects_its_members(nodes: Nodes) -> None:
         assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert refused.acknowledge_error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert refused.current_leader.leader_id == 2
-        wait_for(lambda: nodes.running[2].image.topics_by_name[TOPIC].partitions[0].leader == 2)
+        wait_for(lambda: nodes.running[2].data.has(TopicPartition(TOPIC, 0)))
         with ShareMember(nodes.bootstrap(2), group, TOPIC) as moved:
             # Loading on the new leader fences the old one, and finds what was stored.
             row = partitions_of(moved.fetch([0], max_wait_ms=200))[0]

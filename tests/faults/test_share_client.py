@@ -24,7 +24,6 @@ from ottla.client.share.types import Acknowledged
 from ottla.errors import ClientError
 from ottla.wire.schema import API_NAMES
 from tests.support.faults_broker import soak
-from tests.support.held_broker import copy_as_killed
 from tests.support.ports import free_port
 from tests.support.share_history import History
 from tests.support.share_member import LOCK_MS, SHARE_CONFIG
@@ -235,11 +234,6 @@ async def test_the_leader_moves(nodes: Nodes, seed: int) -> None:
     )
 
     await run.prepare()
-    # There is one replica: the other node gets the log, as a disk that is moved would bring it.
-    await asyncio.to_thread(nodes.stop, 2)
-    name = f"{run.topic}-0"
-    copy_as_killed(nodes.path / "1" / name, nodes.path / "2" / name)
-    await asyncio.to_thread(nodes.start, 2)
 
     async def move() -> None:
         await asyncio.to_thread(nodes.set_leader, run.topic, 0, 2, by=1)

@@ -60,9 +60,7 @@ class Nodes:
     def start(self, node_id: int, settings: Mapping[str, str] | None = None) -> None:
         chosen = {**CONFIG, **(settings or {}), "node.id": str(node_id)}
         config = load_broker_config(sets=[f"{k}={v}" for k, v in chosen.items()])
-        directory = self.path / str(node_id)
-        shared = self.path / "metadata.db"
-        self.running[node_id] = self.call(Node.start(config, directory, metadata=shared))
+        self.running[node_id] = self.call(Node.start(config, self.path, siblings=True))
 
     def stop(self, node_id: int) -> None:
         self.call(self.running.pop(node_id).stop())

@@ -17,26 +17,23 @@ Release, in this order (a kill may come after each; the points are what tests ki
 Taking, in this order:
 
     FOUND    the directory is in `handover/`, or a dead sibling's lock is held
-    NOTED    a dead sibling's log has a note, made from that node's checkpoints, not clean, and
-             what that node's journal has of it
+    NOTED    a dead sibling's log was recovered where it is, with that node's checkpoints and
+             journal, closed cleanly, and released like one of a living node
     RENAMED  the directory is the node's own
     ARRIVED  the own directory is synced
-    ENTERED  the offsets of the note are durable in the node's checkpoints
-    OPENED   the note is removed, then the log is opened: trusted if the note said clean
+    ENTERED  the offsets of the note are in the node's checkpoints, in memory
+    OPENED   the log is opened as after a clean stop
 
-After a kill a node starts with what it finds (`ottla.cluster.layout.decide_directory`). The rules
-for notes make every point safe:
+So only a log that was closed cleanly, and is durable, moves. After a kill a node starts with what
+it finds (`ottla.cluster.layout.decide_directory`). The rules for notes make every point safe:
 
-* A note that exists is kept as it is. It stands for a log that nobody has opened since it was
-  written, because opening removes it first, durably.
-* A log of the own directory with a note has its offsets from the note, never from checkpoints.
-* A node that has to release a log which it has not closed (it was killed while it had it open)
-  writes a note that is not clean.
-
-* A dead sibling's journal may have acknowledged batches that are not in its logs. Whoever takes a
-  log from a dead sibling first appends what the journal has of it: the journal does not move.
-
-So a log is trusted only if it was closed cleanly and not opened since.
+* A note stays in the directory after the log was opened. Its offsets only grow during the life of
+  a log, so they are lower bounds for a node that was killed before its checkpoint files had them.
+  The next release replaces the note.
+* Whether a log is trusted never comes from a note of a node's own directory: after a kill all of
+  its logs are recovered.
+* A log that could not be closed cleanly stays, and the next start of its node recovers and
+  releases it: some of its records may be in that node's journal alone.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The directories of the nodes of one machine, and what a start with another number of nodes does.
 
 The root is what a single node has: `metadata.db`, and the logs of node 1. Node k above 1 has
-`node-k/`, a complete log directory with lock, meta.properties and checkpoints of its own.
-`handover/` has the logs on their way from one node to another. So one node becomes N, and N become
+`node.k/`, a complete log directory with lock, meta.properties and checkpoints of its own.
+`handover/` has the logs on their way from one node to another. (`node-2` would be the directory of
+partition 2 of a topic `node`.) So one node becomes N, and N become
 one, without conversion.
 
 Where a partition's directory is decides what a node does with it (`decide_directory`):
@@ -65,7 +66,7 @@ NEVER_LED: Final = 0
 MAX_NODES: Final = 64
 MAX_NAME_LENGTH: Final = 255  # of one path element on the usual file systems
 
-_NODE = re.compile(r"node-([2-9]|[1-9][0-9]{1,8})")
+_NODE = re.compile(r"node\.([2-9]|[1-9][0-9]{1,8})")
 _ON_ITS_WAY = re.compile(
     r"[A-Za-z0-9._-]+-(?P<partition>0|[1-9][0-9]{0,9})\.(?P<id>[A-Za-z0-9_-]{22})"
 )
@@ -73,7 +74,7 @@ _ON_ITS_WAY = re.compile(
 
 def node_directory(node: int) -> str:
     """Below the root; empty for the root itself."""
-    return "" if node == ROOT_NODE else f"node-{node}"
+    return "" if node == ROOT_NODE else f"node.{node}"
 
 
 def node_of_directory(name: str) -> int | None:

@@ -104,6 +104,12 @@ class LogClosed(LogError):
     code = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
+class NotArrived(LogError):
+    """This node leads the partition, and the node that has its log has not released it yet."""
+
+    code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
 class UnsupportedCompression(LogError):
     """The codec does not exist, or not for this request version."""
 

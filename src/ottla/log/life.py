@@ -71,12 +71,13 @@ class Leases:
     from before a certain moment is still held.
     """
 
-    __slots__ = ("_give_back", "_inside", "_lock", "_name", "last_given", "life")
+    __slots__ = ("_closed", "_give_back", "_inside", "_lock", "_name", "last_given", "life")
 
     def __init__(self, name: str, give_back: Callable[[], None]) -> None:
         self._name = name
         self._give_back = give_back
         self._lock = threading.Lock()
+        self._closed: list[Callable[[], None]] = []
         self._inside: dict[int, None] = {THE_LOG: None}  # in the order of their numbers
         self.last_given = THE_LOG
         self.life = Life.OPEN
@@ -121,5 +122,19 @@ class Leases:
             del self._inside[number]
             if self._inside:
                 return
-            self.life = Life.CLOSED
-        self._give_back()
+        try:
+            self._give_back()
+        finally:
+            with self._lock:
+                self.life = Life.CLOSED
+                closed, self._closed = self._closed, []
+            for call in closed:
+                call()
+
+    def when_closed(self, call: Callable[[], None]) -> None:
+        """Call this once the descriptors are given back, in the thread that has done it."""
+        with self._lock:
+            if self.life is not Life.CLOSED:
+                self._closed.append(call)
+                return
+        call()

@@ -57,7 +57,7 @@ from ottla.wire.errors import BatchError
 from ottla.wire.records import NO_TIMESTAMP
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from ottla.log.compaction import CompactedGroup
@@ -226,6 +226,10 @@ class PartitionLog:
     @property
     def life(self) -> Life:
         return self._leases.life
+
+    def when_closed(self, call: Callable[[], None]) -> None:
+        """Call this once nobody uses the files any more; any thread, in any thread."""
+        self._leases.when_closed(call)
 
     def lease(self) -> Lease:
         """Keep the files open until it is released; LogClosed unless the log is OPEN.

@@ -61,6 +61,8 @@ class Metadata:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._watchers: list[Watcher] = []
+        # Called after each change that this node has made, so that it can tell others.
+        self.proposed: Callable[[], None] = lambda: None
         self._closed = False
         self.image = store.snapshot()
 
@@ -101,7 +103,9 @@ class Metadata:
                 )
             return store.propose(*steps, wait=left)
 
-        return await self._ask(propose)
+        image = await self._ask(propose)
+        self.proposed()
+        return image
 
     def try_out(self, *steps: Change | Decision) -> MetadataImage:
         """The image that `change` would lead to, if no other change comes before it."""

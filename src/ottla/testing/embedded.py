@@ -7,6 +7,13 @@ It runs an event loop in a thread of its own, so that blocking clients can be us
 works as `async with` too. Without a directory it keeps its data in a temporary one and does not
 sync it; with a directory the data stays, as durable as that of `ottla broker`. With
 `security=Secured(...)` it wants TLS and a login.
+
+With `nodes=3` it is three nodes, to test how a client takes the death of a broker and the move of
+a partition:
+
+    with ottla.EmbeddedBroker(nodes=3) as broker:
+        broker.kill_node(2)  # as if its process were killed; `start_node(2)` starts it again
+        broker.move("orders", 0, 3)  # node 3 leads the partition from now on
 """
 
 from __future__ import annotations
@@ -22,7 +29,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.broker.errors import BrokerNotRunning, CannotOpenDirectory
-from ottla.broker.running.node import Node
 from ottla.broker.running.run import new_event_loop
 from ottla.broker.topics import create_topic, delete_topic, existing
 from ottla.client import arguments
@@ -30,6 +36,7 @@ from ottla.client.admin.types import Acl
 from ottla.client.errors import BadArgument, WrongPlace
 from ottla.errors import OttlaError
 from ottla.metadata.config.broker import load_broker_config
+from ottla.testing.nodes import Nodes
 from ottla.testing.secured import (
     Secured,
     acl_change,
@@ -43,7 +50,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
     from types import TracebackType
 
+    from ottla.broker.running.node import Node
     from ottla.client.security import Security
+    from ottla.metadata.config.broker import BrokerConfig
     from ottla.testing.secured import ClientKind
 
 # Tests start and stop groups often and should not wait for them.
@@ -51,6 +60,9 @@ TEST_DEFAULTS: Final = {
     "group.share.assignment.interval.ms": "0",
     "group.min.session.timeout.ms": "100",
 }
+
+
+MAX_NODES: Final = 64  # as of `ottla broker --nodes`; each has threads of its own
 
 
 class EmbeddedBroker:
@@ -70,35 +82,79 @@ class EmbeddedBroker:
         config: Mapping[str, str] | None = None,
         host: str = "127.0.0.1",
         port: int = 0,
+        nodes: int = 1,
         security: Secured | None = None,
     ) -> None:
         if not isinstance(data_dir, str | os.PathLike | None):
             raise arguments.wrong_type("data_dir", "a path", data_dir)
         given = {} if config is None else arguments.mapping("config", config, "values by key")
-        listening = {"listeners": f"PLAINTEXT://{host}:{port}"}
         if security is not None:
             arguments.instance("security", security, Secured, "Secured(...)")
-            listening = security.config(host, port)
-        settings = {**TEST_DEFAULTS, **listening, **given}
+        arguments.whole("nodes", nodes, 1, MAX_NODES)
+        if nodes > 1 and not {"listeners", "node.id"}.isdisjoint(given):
+            raise BadArgument("config: with several nodes, listeners and node.id are not yours")
+
+        self._host = host
+        self._port = port
+        self._node_count = nodes
+        self._settings = {**TEST_DEFAULTS, **given}
         self._security = security
+        self._config(1, port)  # a wrong setting is told at once
         self._passwords = {} if security is None else dict(security.users)
-        self._config = load_broker_config(
-            sets=[f"{k}={v}" for k, v in settings.items()], sets_from="config"
-        )
         self._data_dir = None if data_dir is None else Path(data_dir)
         self._temporary: Path | None = None
-        self._node: Node | None = None
+        self._nodes: Nodes | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._pid = os.getpid()
 
+    def _config(self, node_id: int, port: int) -> BrokerConfig:
+        listening = {"listeners": f"PLAINTEXT://{self._host}:{port}"}
+        if self._security is not None:
+            listening = self._security.config(self._host, port)
+        chosen = {**listening, **self._settings}
+        if self._node_count > 1:
+            chosen["node.id"] = str(node_id)
+        sets = [f"{key}={value}" for key, value in chosen.items()]
+        return load_broker_config(sets=sets, sets_from="config")
+
     @property
     def bootstrap(self) -> str:
-        """host:port for `bootstrap.servers`."""
-        if self._node is None:
+        """host:port for `bootstrap.servers`; with several nodes, that of each that runs."""
+        return ",".join(self.nodes.values())
+
+    @property
+    def nodes(self) -> dict[int, str]:
+        """The nodes that run, and their addresses."""
+        if self._nodes is None:
             raise BrokerNotRunning("the broker is not running; use it in a with block")
-        host, port = next(iter(self._node.addresses.values()))
-        return f"{host}:{port}"
+        return self._nodes.addresses
+
+    def kill_node(self, node: int) -> None:
+        """End a node as if its process were killed: nothing is synced, no client is told.
+
+        Its partitions have no leader until `start_node` starts it again, or `stop_node` gives it up
+        and the other nodes take over.
+        """
+        self._of_node(node, Nodes.kill)
+
+    def stop_node(self, node: int) -> None:
+        """Stop a node; the others lead its partitions."""
+        self._of_node(node, Nodes.stop)
+
+    def start_node(self, node: int) -> None:
+        """Start a node again that was killed or stopped."""
+        self._of_node(node, Nodes.start)
+
+    def move(self, topic: str, partition: int, node: int) -> None:
+        """Let another node lead a partition; returns when it serves it."""
+        self._of_node(node, lambda nodes, to: nodes.move(topic, partition, to))
+
+    def _of_node(self, node: int, act: Callable[[Nodes, int], Coroutine[Any, Any, None]]) -> None:
+        nodes = self._nodes
+        if nodes is not None:
+            nodes.check(node)
+        self._run(lambda nodes: act(nodes, node))
 
     def start(self) -> EmbeddedBroker:
         """Returns when the broker serves; whatever kept it from that is raised here.
@@ -142,14 +198,23 @@ class EmbeddedBroker:
         return self
 
     async def _serve(self, path: Path, ready: threading.Event, stop: asyncio.Event) -> None:
-        ephemeral = self._data_dir is None
-        self._node = await Node.start(self._config, path, ephemeral=ephemeral)
-        changes = [] if self._security is None else list(self._security.changes())
-        if changes:
-            await self._node.cluster.change(*changes)
-        ready.set()
-        await stop.wait()
-        await self._node.stop()
+        nodes = Nodes(
+            self._config,
+            path,
+            count=self._node_count,
+            port=self._port,
+            ephemeral=self._data_dir is None,
+        )
+        try:
+            await nodes.start_all()
+            changes = [] if self._security is None else list(self._security.changes())
+            if changes:
+                await nodes.any.cluster.change(*changes)
+            self._nodes = nodes
+            ready.set()
+            await stop.wait()
+        finally:
+            await nodes.stop_all()
 
     @property
     def ca_file(self) -> Path:
@@ -212,23 +277,30 @@ class EmbeddedBroker:
     def delete_topic(self, name: str) -> None:
         self._call(lambda node: delete_topic(node.cluster, partial(existing, name=name)))
 
+    @property
+    def _node(self) -> Node | None:
+        return None if self._nodes is None else self._nodes.any
+
     def _call(self, function: Callable[[Node], Coroutine[Any, Any, object]]) -> None:
         """Run a function of the broker in its own thread; what it raises is raised here."""
-        node, loop = self._node, self._loop
-        if node is None or loop is None:
+        self._run(lambda nodes: function(nodes.any))
+
+    def _run(self, function: Callable[[Nodes], Coroutine[Any, Any, object]]) -> None:
+        nodes, loop = self._nodes, self._loop
+        if nodes is None or loop is None:
             raise BrokerNotRunning("the broker is not running; use it in a with block")
         self._check_process()
-        asyncio.run_coroutine_threadsafe(function(node), loop).result()
+        asyncio.run_coroutine_threadsafe(function(nodes), loop).result()
 
     def stop(self) -> None:
         """Stops cleanly; a temporary directory is removed."""
         self._check_process()
         thread, self._thread = self._thread, None
         if thread is not None:
-            if self._loop is not None and self._node is not None:
+            if self._loop is not None and self._nodes is not None:
                 self._loop.call_soon_threadsafe(self._stop.set)
             thread.join()
-        self._node = None
+        self._nodes = None
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
             self._temporary = None

@@ -4,6 +4,7 @@
 - `ottla_topic`: the name of a fresh topic on it for each test, deleted afterwards.
 - `ottla_secure_broker`: one broker for the whole session that wants TLS and a login; its user
   `admin` may do everything.
+- `ottla_cluster`: three nodes for one test, which may kill them.
 - `ottla_user`: a fresh user of it for each test, without rights until `ottla_user.allow(...)`.
 
 Nothing is imported or started until a test asks for one of them.
@@ -54,6 +55,15 @@ def ottla_secure_broker() -> Iterator[EmbeddedBroker]:
 
     secured = Secured(users={"admin": secrets.token_urlsafe()}, super_users=["admin"])
     with EmbeddedBroker(security=secured) as broker:
+        yield broker
+
+
+@pytest.fixture
+def ottla_cluster() -> Iterator[EmbeddedBroker]:
+    """Three nodes, this test's own, which may kill, stop, start and move with them."""
+    from ottla.testing.embedded import EmbeddedBroker
+
+    with EmbeddedBroker(nodes=3) as broker:
         yield broker
 
 

@@ -34,9 +34,9 @@ def config_of(tls_files: TlsFiles, node_id: int, protocol: str, **more: str) -> 
     }
 
 
-async def started(config: dict[str, str], path: Path, metadata: Path) -> Node:
+async def started(config: dict[str, str], path: Path) -> Node:
     sets = [f"{key}={value}" for key, value in config.items()]
-    return await Node.start(load_broker_config(sets=sets), path, metadata=metadata)
+    return await Node.start(load_broker_config(sets=sets), path, siblings=True)
 
 
 @pytest.mark.parametrize("protocol", ["SASL_SSL", "SASL_PLAINTEXT", "SSL"])
@@ -47,8 +47,7 @@ async def test_case_45_two_nodes_talk_over_their_listener(
     nodes = [
         await started(
             config_of(tls_files, number, protocol, **more),
-            tmp_path / f"{number}",
-            tmp_path / "metadata.db",
+            tmp_path,
         )
         for number in (1, 2)
     ]
@@ -93,7 +92,7 @@ async def test_a_mechanism_without_passwords_cannot_be_the_nodes(
     config = config_of(
         tls_files, 1, "SASL_SSL", **{"sasl.mechanism.inter.broker.protocol": "OAUTHBEARER"}
     )
-    node = await started(config, tmp_path / "1", tmp_path / "metadata.db")
+    node = await started(config, tmp_path)
     try:
         assert node.services.door is not None
         with pytest.raises(ConfigError, match=r"sasl\.mechanism\.inter\.broker\.protocol"):
@@ -106,9 +105,9 @@ async def test_case_45_a_node_without_rights_does_not_start(tmp_path: Path) -> N
     sets = ["listeners=PLAINTEXT://127.0.0.1:0", "authorizer.class.name=standard"]
     config = load_broker_config(sets=sets)
     with pytest.raises(ConfigError, match=r"super\.users: expected User:ANONYMOUS"):
-        await Node.start(config, tmp_path / "1", metadata=tmp_path / "metadata.db")
+        await Node.start(config, tmp_path, siblings=True)
     trusted = load_broker_config(sets=[*sets, "super.users=User:ANONYMOUS"])
-    node = await Node.start(trusted, tmp_path / "1", metadata=tmp_path / "metadata.db")
+    node = await Node.start(trusted, tmp_path, siblings=True)
     await node.stop()
 
 
@@ -117,8 +116,7 @@ async def test_case_45_two_nodes_with_an_authorizer(tls_files: TlsFiles, tmp_pat
     nodes = [
         await started(
             config_of(tls_files, number, "SASL_SSL", **more),
-            tmp_path / f"{number}",
-            tmp_path / "metadata.db",
+            tmp_path,
         )
         for number in (1, 2)
     ]

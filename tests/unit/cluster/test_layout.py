@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 
 
 def test_names_of_directories() -> None:
-    assert [node_directory(node) for node in (1, 2, 12)] == ["", "node-2", "node-12"]
-    assert [node_of_directory(name) for name in ("node-2", "node-12")] == [2, 12]
+    assert [node_directory(node) for node in (1, 2, 12)] == ["", "node.2", "node.12"]
+    assert [node_of_directory(name) for name in ("node.2", "node.12")] == [2, 12]
 
 
-@pytest.mark.parametrize("name", ["node-1", "node-0", "node-02", "node-", "node-2x", "nodes-2"])
+@pytest.mark.parametrize("name", ["node.1", "node.0", "node.02", "node.", "node.2x", "node-2"])
 def test_other_directories_are_no_nodes(name: str) -> None:
     assert node_of_directory(name) is None
 

@@ -94,6 +94,10 @@ class GroupService:
     def loading(self) -> int:
         return self._service.loading
 
+    def arrived(self, index: int) -> None:
+        """The log of this partition came from another node."""
+        self._service.arrived(index)
+
     def start(self) -> None:
         """Load partitions that have been used before."""
         self._service.start()

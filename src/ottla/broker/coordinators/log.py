@@ -69,7 +69,7 @@ class InternalTopicLog:
 
     async def append(self, partition: int, batches: Sequence[Batch], now_ms: int) -> None:
         hosted = await self._hosting.partitions.open(self._topic, partition, write=True)
-        if hosted is not self._replayed.get(partition) or hosted.gone:
+        if hosted is not self._replayed.get(partition) or hosted.leaving:
             # The topic may have been recreated: these records are not for its log.
             raise NotCoordinator
         for batch in batches:

@@ -18,7 +18,7 @@ from ottla.broker.errors import ApiError
 from ottla.broker.topics import ensure_topic
 from ottla.coordination.partitioner import partition_for
 from ottla.coordination.runtime import CoordinatorError, CoordinatorRuntime
-from ottla.log.errors import LogClosed
+from ottla.log.errors import LogClosed, NotArrived
 from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -67,6 +67,13 @@ class CoordinatorService(Generic[RequestT, RecordT, ResponseT]):
         """Load partitions that have been used before."""
         for index in self._data.partitions_on_disk(self.topic_name):
             self.load(index)
+
+    def arrived(self, index: int) -> None:
+        """Load a partition whose log came from another node."""
+        load = self._loads.get(index)
+        if load is not None and load.done() and not self._serves(index):
+            del self._loads[index]  # its log was not here
+        self.load(index)
 
     @property
     def loaded(self) -> list[int]:
@@ -205,8 +212,9 @@ class CoordinatorService(Generic[RequestT, RecordT, ResponseT]):
     def _load_ended(self, index: int, load: asyncio.Task[None]) -> None:
         if load.cancelled() or (error := load.exception()) is None:
             return
-        if self._loads.get(index) is not load or isinstance(error, LogClosed):
+        if self._loads.get(index) is not load or isinstance(error, LogClosed | NotArrived):
             # Given up meanwhile: the partition moved, its topic was deleted, or the broker stops.
+            # Or it is on its way here.
             logger.info("%s-%d is not loaded any more: %r", self.topic_name, index, error)
         else:
             logger.error(

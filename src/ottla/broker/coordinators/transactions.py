@@ -68,6 +68,10 @@ class TransactionService:
             CoordinatorService(hosting, TRANSACTION_STATE_TOPIC, self._machine, self._perform)
         )
 
+    def arrived(self, index: int) -> None:
+        """The log of this partition came from another node."""
+        self._service.arrived(index)
+
     def start(self) -> None:
         """Load partitions that were used before; ending transactions continue to end."""
         self._service.start()

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ottla.broker.hosting.hosted import HostedPartition
+    from ottla.cluster.handover import Note
     from ottla.log.checkpoints import TopicPartition
     from ottla.log.storage import Storage
 
@@ -200,6 +201,15 @@ class Checkpoints:
         self.put(Checkpoint.RECOVERY_POINT, partition, log.recovery_point)
         self.put(Checkpoint.HIGH_WATERMARK, partition, log.high_watermark)
         self.put(Checkpoint.LOG_START, partition, log.log_start_offset)
+
+    def adopt(self, name: TopicPartition, note: Note) -> None:
+        """Take over the values that another node had."""
+        owner = note.topic_id.bytes
+        self._book.own(name, owner)
+        self._book.put(Checkpoint.RECOVERY_POINT, name, owner, note.recovery_point)
+        self._book.put(Checkpoint.HIGH_WATERMARK, name, owner, note.high_watermark)
+        self._book.put(Checkpoint.LOG_START, name, owner, note.log_start_offset)
+        self._book.put(Checkpoint.CLEANER, name, owner, note.first_dirty)
 
     # -- durability -------------------------------------------------------------------------------
 

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ottla.broker.hosting.work import Opened
+    from ottla.broker.membership.handover import Brought, Handover
+    from ottla.cluster.handover import Note
     from ottla.log.config import LogConfig
     from ottla.log.journal.replay import Leftover
     from ottla.log.storage import Directory, Storage
@@ -106,11 +108,18 @@ class Data:
         self.work = LogWork(
             self._directory, TailCache(tail_bytes), keeps_journal=fresh_max_bytes is not None
         )
+        # With siblings: partitions that have been looked for, and were nowhere.
+        self._absent: set[TopicPartition] | None = None
         self._dropping = threading.Lock()  # a stop does not wait for a worker that does it
         # Logs keep so much of new batches until the journal takes them; without a journal nothing.
         self._fresh_max_bytes = fresh_max_bytes
         self.checkpoints = Checkpoints(self.storage, path, offsets)
         self.checkpoints.keep_only(self._on_disk)
+
+    def share(self, handover: Handover) -> None:
+        """Other nodes may have logs that this one leads; they come and go through `handover`."""
+        self._absent = set()
+        self.work.handover = handover
 
     # -- whose it is ------------------------------------------------------------------------------
 
@@ -208,6 +217,12 @@ class Data:
         """Whether the partition has a directory. If not it was never written."""
         return name in self._on_disk
 
+    def may_have(self, name: TopicPartition) -> bool:
+        """Whether it has a directory, or may have one with another node: nobody has looked."""
+        if name in self._on_disk:
+            return True
+        return self._absent is not None and name not in self._absent
+
     def is_trusted(self, name: TopicPartition) -> bool:
         """Whether its files are as a clean close left them."""
         return name in self._trusted
@@ -269,6 +284,46 @@ class Data:
             log_start_offset=offset(Checkpoint.LOG_START, name),
             first_dirty=offset(Checkpoint.CLEANER, name),
         )
+
+    def note(self, name: TopicPartition, topic_id: UUID, leader_epoch: int) -> Note:
+        """What the checkpoints say of a closed log that leaves."""
+        from ottla.cluster.handover import Note
+
+        offset = self.checkpoints.offset
+        return Note(
+            topic_id,
+            leader_epoch,
+            recovery_point=offset(Checkpoint.RECOVERY_POINT, name),
+            high_watermark=offset(Checkpoint.HIGH_WATERMARK, name),
+            log_start_offset=offset(Checkpoint.LOG_START, name),
+            first_dirty=offset(Checkpoint.CLEANER, name),
+            clean=True,
+        )
+
+    def is_new(self, name: TopicPartition) -> None:
+        """It was just created, so no other node has it."""
+        if self._absent is not None:
+            self._absent.add(name)
+
+    def seek_again(self, name: TopicPartition) -> None:
+        """Another node may have got it, or released it, since it was looked for."""
+        if self._absent is not None:
+            self._absent.discard(name)
+
+    def was_brought(self, request: LogRequest, brought: Brought) -> None:
+        """Note a log that came from another node, or that is nowhere."""
+        name, note = request.name, brought.note
+        if note is not None:
+            self._on_disk.add(name)
+            self._trusted.add(name)
+            self.checkpoints.adopt(name, note)
+        elif brought.error is None:
+            self.is_new(name)
+
+    def was_released(self, name: TopicPartition, topic_id: bytes) -> None:
+        """Another node has it from now on."""
+        self.forget(name, topic_id)
+        self.seek_again(name)
 
     def was_opened(self, request: LogRequest, opened: Opened) -> None:
         """Note the logs that a worker has opened or created."""

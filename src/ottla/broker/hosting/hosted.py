@@ -46,6 +46,7 @@ class HostedPartition:
         "internal",
         "is_visit",
         "leader_epoch",
+        "leaving",
         "log",
         "topic",
         "topic_id",
@@ -63,6 +64,8 @@ class HostedPartition:
         self.log = log
         self.is_visit = False  # opened for background work, and not looked up since
         self.gone = False  # deleted, or led by another node now: the log is closed
+        # Led by another node now: nothing is appended any more, but what was is made durable.
+        self.leaving = False
         self.waiters: set[Callable[[], None]] = set()
         self.watchers: set[Watcher] = set()  # told of all news, until they leave
         self.dirty_since: float | None = None

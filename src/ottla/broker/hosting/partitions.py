@@ -14,6 +14,10 @@
 - *Closing, gone*: the topic was deleted or another node leads. Closing and renaming run in worker
   threads; a new topic of that name creates its directory after that.
 
+With other nodes on the machine (`ottla.broker.membership`) a partition without a directory here may
+have one with another node: it is looked for before it counts as unwritten. When another node leads
+a partition, its log is drained and closed, and its directory is released.
+
 `find` never waits and raises `NotOpen` for a closed log. Callers that may need a closed log, or
 append to an unwritten one, await `opening` first.
 """
@@ -31,10 +35,10 @@ from ottla.broker.hosting.hosted import HostedPartition, NotOpen, topic_uuid
 from ottla.broker.workers import BLOCKING_THREADS
 from ottla.log.checkpoints import TopicPartition
 from ottla.log.config import LogConfig
-from ottla.log.errors import LogError, StorageFailure
+from ottla.log.errors import LogError, NotArrived, StorageFailure
 from ottla.metadata.config.values import resolve_topic_config, resolve_topic_overrides
 from ottla.metadata.delta import delta
-from ottla.metadata.image import ResourceType
+from ottla.metadata.image import NO_LEADER, ResourceType
 from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -53,6 +57,7 @@ if TYPE_CHECKING:
     from ottla.broker.cluster import Cluster
     from ottla.broker.hosting.data import Data
     from ottla.broker.hosting.work import LogRequest, Opened
+    from ottla.broker.membership.handover import Brought
     from ottla.broker.workers import Workers
     from ottla.log.closed import ClosedLog
     from ottla.log.partition import PartitionLog
@@ -66,6 +71,8 @@ REPAIRS_AT_ONCE: Final = 128  # no request waits for these, and each batch costs
 OPENERS: Final = 2  # of the worker threads; the others are left for syncs
 # A log that could not be opened is not tried again by lookers before that: each try costs a walk.
 RETRY_SECONDS: Final = 1.0
+# One that another node is about to release is looked for again after that, if a request wants it.
+ARRIVAL_SECONDS: Final = 0.02
 NOTED_AT_ONCE: Final = 500  # logs that were closed, in one turn of the loop
 FILE_DELETE_DELAY: Final = "file.delete.delay.ms"
 RECOVERY_PAUSE: Final = 1.0  # pause, in times that a batch of repairs took, for requests
@@ -111,6 +118,16 @@ class Partitions:
         # Told of each partition whose log is closed and durable, or deleted.
         self.left: Callable[[HostedPartition], None] = lambda _: None
         self._recovery: asyncio.Task[None] | None = None
+        # Make all records of these durable and acknowledge them; see `Durability.sync`.
+        self.durable: Callable[[Sequence[HostedPartition]], Awaitable[None]] = _durable
+        # Logs that could not be closed cleanly: some of their records may be in this run's journal
+        # alone, so they stay here until the next start replays it.
+        self._broken: set[TopicPartition] = set()
+        # Logs that could not be released, and when by the loop's clock it is tried again.
+        self._stuck: dict[TopicPartition, float] = {}
+        # Told of partitions that came from other nodes, and when some may go to others.
+        self.arrived: Callable[[Sequence[TopicPartition]], None] = lambda _: None
+        self.released: Callable[[], None] = lambda: None
 
     def __iter__(self) -> Iterator[HostedPartition]:
         """Those that are open."""
@@ -152,7 +169,7 @@ class Partitions:
         hosted = self._unwritten.get(name)
         if hosted is None:
             found = self._led(name)
-            if self._data.has(name):
+            if self._data.may_have(name):
                 raise NotOpen(name)
             from ottla.broker.hosting.unwritten import UnwrittenLog
 
@@ -252,7 +269,7 @@ class Partitions:
         """The opening of a log that has to be opened for this caller, if there is one to open."""
         if name in self._open:
             return None
-        on_disk = self._data.has(name)
+        on_disk = self._data.may_have(name)
         under_way = self._opening.get(name)
         if under_way is not None and (on_disk or under_way.create or not write):
             under_way.is_visit &= visit
@@ -312,6 +329,7 @@ class Partitions:
             for one, is_vacant in zip(batch, vacant, strict=True)
             if is_vacant and self._opening.get(one.name) is one
         ]
+        ready = await self._brought(ready)
         requests = [self._request(one) for one in ready]
         results = await self._workers.run(partial(self._data.work.open_logs, requests))
         strays = []
@@ -328,6 +346,48 @@ class Partitions:
                 await self._settle(one, opened)
         if strays:
             await self._open_batch(strays)
+
+    async def _brought(self, ready: Sequence[_Opening]) -> list[_Opening]:
+        """Those that can be opened, after a look for those that other nodes may have."""
+        missing = [
+            one for one in ready if self._data.may_have(one.name) and not self._data.has(one.name)
+        ]
+        if not missing:
+            return list(ready)
+        results = await self._seek([self._request(one) for one in missing])
+        for one in missing:
+            error = results[one.name].error
+            if error is not None:
+                self._fail(one, error)
+        return [
+            one
+            for one in ready
+            if self._opening.get(one.name) is one
+            and (one.name not in results or results[one.name].error is None)
+        ]
+
+    async def _seek(self, requests: Sequence[LogRequest]) -> dict[TopicPartition, Brought]:
+        """Adopt logs that are on their way to this node, or that a dead one has."""
+        handover, image = self._data.work.handover, self._cluster.image
+        assert handover is not None
+        results = await self._workers.run(partial(handover.bring, requests, image))
+        arrived, deleted = [], []
+        for request in requests:
+            name, brought = request.name, results[request.name]
+            if self._cluster.image.topic_by_id(request.topic_id) is None:
+                if brought.note is not None:
+                    deleted.append(name)
+                continue
+            self._data.was_brought(request, brought)
+            if brought.note is not None:
+                self._failed.pop(name, None)
+                arrived.append(name)
+        if deleted:
+            await self._workers.run(partial(self._data.work.retire, deleted))
+        if arrived:
+            self.arrived(arrived)
+            self.released()  # a dead node's lock, for which others may wait
+        return results
 
     def _request(self, one: _Opening) -> LogRequest:
         config = self.log_config(one.name.topic)
@@ -346,6 +406,9 @@ class Partitions:
     async def _settle(self, one: _Opening, opened: Opened) -> None:
         """Serve the log, unless another node leads it now."""
         name, log = one.name, opened.log
+        if opened.elsewhere:
+            self._data.seek_again(name)
+            self._fail(one, NotArrived(f"{name.topic}-{name.partition} is on its way"))
         if opened.error is not None:
             self._fail(one, opened.error)
         if log is None:
@@ -353,6 +416,7 @@ class Partitions:
         topic = self._cluster.image.topics_by_name[name.topic]
         if topic.partitions[name.partition].leader != self._cluster.node_id:
             self._data.was_closed(name, trusted=await self._drop(log, clean=True))
+            self.depart([name])
             return
         log.config = self.log_config(name.topic)
         hosted = self._unwritten.pop(name, None)
@@ -362,6 +426,8 @@ class Partitions:
         hosted.log = log
         self._open[name] = hosted
         self._told.pop(name, None)
+        if log.log_end_offset and hosted.waiters:
+            hosted.wake()  # readers of an unwritten partition that another node had written
 
     async def _drop(self, log: PartitionLog, *, clean: bool) -> bool:
         log.begin_close()
@@ -369,11 +435,14 @@ class Partitions:
         return closed
 
     def _fail(self, one: _Opening, error: LogError) -> None:
-        until = asyncio.get_running_loop().time() + RETRY_SECONDS
-        self._failed[one.name] = error, until
-        self._tell(one.name, error)
+        is_coming = isinstance(error, NotArrived)
+        pause = ARRIVAL_SECONDS if is_coming else RETRY_SECONDS
+        self._failed[one.name] = error, asyncio.get_running_loop().time() + pause
+        if not is_coming:
+            self.tell(one.name, error)
 
-    def _tell(self, name: TopicPartition, error: LogError) -> None:
+    def tell(self, name: TopicPartition, error: LogError) -> None:
+        """Log why a partition cannot be used, once."""
         if self._told.get(name) != str(error):
             self._told[name] = str(error)
             logger.error("%s-%d cannot be used: %s", *name, error)
@@ -420,10 +489,11 @@ class Partitions:
         return True
 
     def _requests(self, names: Iterable[TopicPartition]) -> list[LogRequest]:
-        """Of logs that are on disk and led by this node."""
+        """Of closed logs of topics that exist."""
+        topics = self._cluster.image.topics_by_name
         return [
             self._data.request(
-                name, self._led(name).topic_id, self.log_config(name.topic), create=False
+                name, topics[name.topic].topic_id, self.log_config(name.topic), create=False
             )
             for name in names
         ]
@@ -437,7 +507,7 @@ class Partitions:
             self._data.was_opened(request, opened)
             self._data.was_closed(request.name, trusted=trusted)
             if opened.error is not None:
-                self._tell(request.name, opened.error)
+                self.tell(request.name, opened.error)
 
     # -- retention of closed logs -----------------------------------------------------------------
 
@@ -468,7 +538,7 @@ class Partitions:
             self._data.was_opened(request, shrunk.opened)
             self._data.was_closed(name, trusted=shrunk.is_trusted)
             if shrunk.opened.error is not None:
-                self._tell(name, shrunk.opened.error)
+                self.tell(name, shrunk.opened.error)
             elif shrunk.left is not None and shrunk.is_trusted:
                 left[name] = shrunk.left
 
@@ -481,19 +551,9 @@ class Partitions:
             self._configs.clear()
         if changes.deleted:
             self._delete(changes.deleted, before)
-        moved = []
-        for _, topic in changes.changed:
-            for index, partition in enumerate(topic.partitions):
-                key = (topic.name, index)
-                hosted = self._open.get(key) or self._unwritten.get(key)
-                if hosted is None:
-                    continue
-                if partition.leader != self._cluster.node_id:
-                    moved.append(hosted)
-                else:
-                    hosted.leader_epoch = partition.leader_epoch
-        if moved:
-            self._give_up(moved)
+        for topic in changes.created:
+            self._note_new(topic, 0)
+        self._follow_leaders(changes.changed)
         touched = {name for kind, name in changes.configs if kind is ResourceType.TOPIC}
         everything = any(kind is ResourceType.BROKER for kind, _ in changes.configs)
         if touched or everything:
@@ -501,18 +561,139 @@ class Partitions:
                 if everything or hosted.topic in touched:
                     hosted.log.config = self.log_config(hosted.topic)
 
+    def _note_new(self, topic: Topic, first: int) -> None:
+        """Partitions that this node leads and nobody has led before it exist nowhere."""
+        for index, partition in enumerate(topic.partitions[first:], first):
+            if partition.leader == self._cluster.node_id and not partition.leader_epoch:
+                self._data.is_new(TopicPartition(topic.name, index))
+
+    def _follow_leaders(self, changed: Iterable[tuple[Topic, Topic]]) -> None:
+        moved, closed = [], []
+        for old, topic in changed:
+            self._note_new(topic, len(old.partitions))
+            for index, (before, after) in enumerate(
+                zip(old.partitions, topic.partitions, strict=False)  # partitions may be added
+            ):
+                if before is after:
+                    continue
+                name = TopicPartition(topic.name, index)
+                if before.leader != after.leader:
+                    self._data.seek_again(name)
+                hosted = self._open.get(name) or self._unwritten.get(name)
+                if after.leader != self._cluster.node_id:
+                    if hosted is None:
+                        closed.append(name)
+                    else:
+                        moved.append(hosted)
+                elif hosted is not None:
+                    hosted.leader_epoch = after.leader_epoch
+        if moved:
+            self._give_up(moved)
+        self.depart(closed)
+
     def _give_up(self, moved: Sequence[HostedPartition]) -> None:
         """Another node leads these from now on."""
         closing = [hosted for hosted in moved if self._open.pop(hosted.name, None) is not None]
-        for hosted in closing:
-            hosted.log.begin_close()
         for hosted in moved:
             self._unwritten.pop(hosted.name, None)
-            hosted.gone = True
+            hosted.leaving = True
         if closing:
-            self._in_background(partial(self._close, closing), [hosted.name for hosted in closing])
+            self._in_background(partial(self._leave, closing), [hosted.name for hosted in closing])
         for hosted in moved:
             hosted.wake()
+
+    async def _leave(self, closing: list[HostedPartition]) -> None:
+        """Close logs that another node leads, after all their records are acknowledged."""
+        while behind := [
+            hosted
+            for hosted in closing
+            if hosted.log.online and hosted.log.high_watermark < hosted.log.log_end_offset
+        ]:
+            await self.durable(behind)
+        names, logs = [hosted.name for hosted in closing], [hosted.log for hosted in closing]
+        for hosted in closing:
+            hosted.log.begin_close()
+            hosted.gone = True
+        await self._close(closing)
+        await asyncio.gather(*map(_unused, logs))
+        await self._release(names)
+
+    # -- other nodes of the machine ---------------------------------------------------------------
+
+    def depart(self, names: Iterable[TopicPartition]) -> None:
+        """Release closed logs that other nodes lead."""
+        leaving = [
+            name
+            for name in names
+            if self._is_led_elsewhere(name) and name not in self._open and name not in self._opening
+        ]
+        if leaving:
+            self._in_background(partial(self._release, leaving), leaving)
+
+    def depart_again(self) -> None:
+        """Retry the logs that could not be released a while ago."""
+        now = asyncio.get_running_loop().time()
+        due = [name for name, at in self._stuck.items() if at <= now]
+        for name in due:
+            del self._stuck[name]
+        self.depart(due)
+
+    async def bring(self, names: Iterable[TopicPartition]) -> dict[TopicPartition, Brought]:
+        """Look for logs that this node leads and does not have; they stay closed."""
+        missing = []
+        for name in names:
+            if self._data.has(name) or name in self._opening or name in self._busy:
+                continue
+            try:
+                self._led(name)
+                await self._data.checkpoints.vacant(name)
+            except (ApiError, LogError):
+                continue
+            if name not in self._opening and name not in self._busy:
+                missing.append(name)
+        results: dict[TopicPartition, Brought] = {}
+
+        async def seek() -> None:
+            results.update(await self._seek(self._requests(missing)))
+
+        if missing:
+            await asyncio.wait([self._in_background(seek, missing)])
+        return results
+
+    def _is_led_elsewhere(self, name: TopicPartition) -> bool:
+        """Whether the log is here, and another node waits for it."""
+        if self._data.work.handover is None or not self._data.has(name) or name in self._broken:
+            return False
+        topic = self._cluster.image.topic(name.topic)
+        if topic is None or not name.partition < len(topic.partitions):
+            return False
+        return topic.partitions[name.partition].leader not in (NO_LEADER, self._cluster.node_id)
+
+    async def _release(self, names: Iterable[TopicPartition]) -> None:
+        """Those that are not as a clean close leaves them are recovered first, or stay."""
+        handover, image = self._data.work.handover, self._cluster.image
+        names = [name for name in names if self._is_led_elsewhere(name)]
+        if handover is None or not names:
+            return
+        unclean = [name for name in names if not self._data.is_trusted(name)]
+        if unclean:
+            await self._recover_batch(unclean)
+        notes = {}
+        for name in names:
+            if self._is_led_elsewhere(name) and self._data.is_trusted(name):
+                topic = image.topics_by_name[name.topic]
+                epoch = topic.partitions[name.partition].leader_epoch
+                notes[name] = self._data.note(name, topic.topic_id, epoch)
+        failed = await self._workers.run(partial(handover.release, notes))
+        for name in names:
+            if name not in notes or name in failed:
+                self._stuck[name] = asyncio.get_running_loop().time() + RETRY_SECONDS
+            if name in failed:
+                self.tell(name, StorageFailure(f"its directory cannot be moved: {failed[name]}"))
+            elif name in notes:
+                self._data.was_released(name, notes[name].topic_id.bytes)
+        if notes:
+            self.released()
 
     async def _close(self, closing: list[HostedPartition], *, clean: bool = True) -> None:
         """Close the logs. Empties the list, so that not all of them are freed in one turn."""
@@ -526,6 +707,8 @@ class Partitions:
                 if trusted:  # otherwise it is unknown which of its offsets are durable
                     self._data.checkpoints.note(hosted)
                     self.left(hosted)
+                else:
+                    self._broken.add(hosted.name)
                 self._data.was_closed(hosted.name, trusted=trusted)
             await asyncio.sleep(0)
 
@@ -544,8 +727,9 @@ class Partitions:
                     hosted.log.begin_close()
                     logs.append(hosted.log)
                 hosted = hosted or self._unwritten.pop(name, None)
+                self._data.seek_again(name)
                 if hosted is not None:
-                    hosted.gone = True
+                    hosted.gone = hosted.leaving = True
                     self.left(hosted)
                     gone.append(hosted)
                 opening = self._opening.pop(name, None)
@@ -639,6 +823,22 @@ class Partitions:
         shares = [closing[start::BLOCKING_THREADS] for start in range(BLOCKING_THREADS)]
         closing.clear()
         await asyncio.gather(*(self._close(share, clean=clean) for share in shares if share))
+
+
+async def _durable(_: Sequence[HostedPartition]) -> None:
+    """Without a `Durability` nothing was appended."""
+
+
+async def _unused(log: PartitionLog) -> None:
+    """Wait until no thread works in the directory of a log that is being closed."""
+    loop = asyncio.get_running_loop()
+    unused = loop.create_future()
+
+    def tell() -> None:
+        loop.call_soon_threadsafe(unused.set_result, None)
+
+    log.when_closed(tell)
+    await unused
 
 
 def _unexpected(name: TopicPartition, error: Exception) -> LogError:

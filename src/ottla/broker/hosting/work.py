@@ -16,9 +16,10 @@ from ottla.log.directory import STRAY_SUFFIX
 from ottla.log.errors import LogError, StorageFailure
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Sequence
+    from collections.abc import Container, Mapping, Sequence
     from uuid import UUID
 
+    from ottla.broker.membership.handover import Handover
     from ottla.log.checkpoints import TopicPartition
     from ottla.log.closed import ClosedLog
     from ottla.log.config import LogConfig
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 # From here on one sync of the file system costs less than those of the files; it also writes what
 # others have there.
 LOGS_TO_SHARE_A_SYNC: Final = 16
+NOTE: Final = "handover.json"  # of `ottla.cluster`, which one node alone does not load
 
 logger = logging.getLogger(__name__)
 
@@ -56,6 +58,7 @@ class Opened(NamedTuple):
     log: PartitionLog | None = None
     error: LogError | None = None
     stray: bool = False  # the directory was another topic's and is set aside
+    elsewhere: bool = False  # another node has it, or it is on its way
 
 
 class Shrunk(NamedTuple):
@@ -74,6 +77,8 @@ class LogWork:
         self._storage = directory.storage
         self._tail = tail
         self._keeps_journal = keeps_journal
+        # The way to logs of other nodes of this machine; None if there are none.
+        self.handover: Handover | None = None
         # Batches that a crash left in a journal; None if there are none.
         self.leftover: Leftover | None = None
 
@@ -89,9 +94,19 @@ class LogWork:
                     made[request.name] = request.topic_id
             except (OSError, CorruptCheckpoint) as error:
                 settled[request.name] = _failed(request.name, error)
-        for name, reason in (self._directory.create_partitions(made) if made else {}).items():
-            settled[name] = _failed(name, reason)
+        if made:
+            settled.update(self._create(made))
         return [settled.get(request.name) or self._open_log(request) for request in requests]
+
+    def _create(self, made: Mapping[TopicPartition, UUID]) -> dict[TopicPartition, Opened]:
+        """Directories for new logs; the outcome of those that did not get one."""
+        elsewhere: Sequence[TopicPartition] = ()
+        if self.handover is None:
+            failed = self._directory.create_partitions(made)
+        else:
+            failed, elsewhere = self.handover.create(self._directory, made)
+        settled = {name: _failed(name, reason) for name, reason in failed.items()}
+        return {**settled, **dict.fromkeys(elsewhere, Opened(elsewhere=True))}
 
     def _is_stray(self, request: LogRequest) -> bool:
         """Return whether the directory belongs to another topic; if so, rename it."""
@@ -120,14 +135,16 @@ class LogWork:
             return Opened()
         key = request.topic_id.bytes, request.name.partition
         first = None if self.leftover is None else self.leftover.first_offset(key)
-        start = request.log_start_offset
+        start, recovery_point = request.log_start_offset, request.recovery_point
         try:
+            if request.on_disk and not request.trusted:
+                start, recovery_point = self._as_handed_over(request)
             log = PartitionLog.open(
                 self._directory.path_of(request.name),
                 request.config,
                 now_ms=SYSTEM.wall_ms(),
                 clean=request.trusted,
-                recovery_point=request.recovery_point,
+                recovery_point=recovery_point,
                 high_watermark=request.high_watermark,
                 log_start_offset=start if first is None else min(start, first),
                 tail=self._tail,
@@ -135,7 +152,7 @@ class LogWork:
             )
             if request.on_disk:
                 if first is not None:
-                    self._replay(request, log)
+                    self._replay(request, log, start)
                 if request.trusted:
                     log.synced(log.log_end_offset)  # its close has done that
                 else:
@@ -147,7 +164,21 @@ class LogWork:
             return _failed(request.name, error)
         return Opened(log)
 
-    def _replay(self, request: LogRequest, log: PartitionLog) -> None:
+    def _as_handed_over(self, request: LogRequest) -> tuple[int, int]:
+        """Log start and recovery point; the checkpoint files may not have got a node's yet."""
+        start, recovery_point = request.log_start_offset, request.recovery_point
+        try:
+            data = self._storage.read_file(self._directory.path_of(request.name) / NOTE)
+        except FileNotFoundError:
+            return start, recovery_point
+        from ottla.cluster.handover import decode_note
+
+        note = decode_note(data)
+        if note.topic_id != request.topic_id:
+            return start, recovery_point
+        return max(start, note.log_start_offset), max(recovery_point, note.recovery_point)
+
+    def _replay(self, request: LogRequest, log: PartitionLog, start: int) -> None:
         """Restore batches that a crash took from a log, from the journal."""
         assert self.leftover is not None
         key = request.topic_id.bytes, request.name.partition
@@ -156,7 +187,7 @@ class LogWork:
         except BaseException:
             log.close(clean=False)
             raise
-        log.raise_log_start(min(request.log_start_offset, log.log_end_offset))
+        log.raise_log_start(min(start, log.log_end_offset))
         if batches:
             logger.info("%s-%d got %d batches from the journal", *request.name, batches)
 

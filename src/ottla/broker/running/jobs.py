@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 SWEEP_SECONDS: Final = 5.0
 SESSION_SWEEP_SECONDS: Final = 60.0  # a request would find out at once that its session has ended
-METADATA_POLL_SECONDS: Final = 0.25  # how late a node notices changes of another node
+METADATA_POLL_SECONDS: Final = 0.25  # how late a node notices changes of which it was not told
+ALONE_POLL_SECONDS: Final = 1.0  # the same of a command that added a user
 PURGE_CHECK_SECONDS: Final = 1.0  # the grain of file.delete.delay.ms of deleted topics
 FLUSH_CHECK_SECONDS: Final = 1.0  # the grain of flush.ms
 BALANCE_CHECK_SECONDS: Final = 1.0  # how late a node that is to be drained begins
@@ -50,7 +51,7 @@ class Jobs:
         *,
         has_siblings: bool = False,
     ) -> None:
-        """`poll` looks for what others changed, where there may be others."""
+        """`poll` looks for what other nodes, or commands, changed."""
         self._services = services
         self._config = services.cluster.config
         self._settings = services.settings
@@ -88,7 +89,8 @@ class Jobs:
             / 1000,
         }
         if self._poll_store is not None:
-            seconds[self._poll] = METADATA_POLL_SECONDS
+            alone = not self._has_siblings
+            seconds[self._poll] = ALONE_POLL_SECONDS if alone else METADATA_POLL_SECONDS
         if self._has_siblings:
             seconds[self._balance] = BALANCE_CHECK_SECONDS
         door = self._services.door

@@ -36,6 +36,7 @@ from ottla.broker.serving.dispatch import Dispatcher
 from ottla.broker.serving.fetch_sessions import FetchSessions
 from ottla.broker.workers import BLOCKING_THREADS, Workers
 from ottla.clock import SYSTEM
+from ottla.log.directory import DirectoryLocked
 from ottla.log.errors import LogError
 from ottla.metadata.changes.configs import SetFeature
 from ottla.metadata.changes.nodes import RegisterBroker, SetBrokerFenced
@@ -49,9 +50,11 @@ if TYPE_CHECKING:
 
     from ottla.broker.hosting.durability import Durability
     from ottla.broker.hosting.journal import JournalDurability
+    from ottla.broker.membership.leadership import Leadership
     from ottla.broker.running.monitoring import Monitoring
     from ottla.clock import Clock
-    from ottla.metadata.changes.apply import Change
+    from ottla.log.checkpoints import TopicPartition
+    from ottla.metadata.changes.apply import Change, Decision
     from ottla.metadata.config.broker import BrokerConfig
     from ottla.metadata.image import MetadataImage
 
@@ -61,6 +64,11 @@ FEATURES: Final = {
     "transaction.version": 2,
     "share.version": 1,
 }
+
+# A sibling that takes over recovers a dead node's logs under its lock: seconds at most.
+LOCK_SECONDS: Final = 10.0
+LOCK_LOOK_SECONDS: Final = 0.02
+HANDOVER: Final = "handover"  # of `ottla.cluster.layout`, which one node alone does not load
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +84,7 @@ class Node:
         metadata: Metadata,
         *,
         ephemeral: bool,
-        shares_metadata: bool,
+        siblings_root: Path | None,
         clock: Clock,
     ) -> None:
         self.config = config
@@ -86,7 +94,8 @@ class Node:
         self._ephemeral = ephemeral
         self.data = data
         self.metadata = metadata
-        self.shares_metadata = shares_metadata
+        self.leadership: Leadership | None = None
+        self._arrivals: set[asyncio.Task[None]] = set()
         if metadata.image.broker_configs:
             settings.adopt(metadata.image)
         self.cluster = Cluster(metadata, config)
@@ -106,6 +115,7 @@ class Node:
         elif settings.flush_mode == "journal":
             self.durability = self._late = LateDurability(partial(self._make_journal, flusher))
         self.partitions.left = self.durability.forget
+        self.partitions.durable = self.durability.sync
         self.addresses: dict[str, tuple[str, int]] = {}
         self.servers: list[asyncio.Server] = []
         self.monitoring: Monitoring | None = None
@@ -128,11 +138,29 @@ class Node:
         self.jobs = Jobs(
             self.services,
             self.dispatcher.connections,
-            metadata.poll if shares_metadata or self._has_users() else None,
-            has_siblings=shares_metadata,
+            metadata.poll if siblings_root is not None or self._has_users() else None,
+            has_siblings=siblings_root is not None,
         )
+        if siblings_root is not None:
+            self._join(siblings_root)
         self._end_watch: Callable[[], None] = lambda: None
         self.entrance = Entrance(config, self.services, self.dispatcher, metadata)
+
+    def _join(self, root: Path) -> None:
+        """Other nodes work below this root, too."""
+        from ottla.broker.membership.leadership import Leadership
+
+        self.leadership = Leadership(
+            root,
+            self.node_id,
+            self.metadata,
+            self.data,
+            self.partitions,
+            self.workers,
+            ephemeral=self._ephemeral,
+            accept_loss=self.settings.accepts_lost_journal,
+        )
+        self.partitions.arrived = self._arrived
 
     def _has_users(self) -> bool:
         """Whether `ottla user create --data-dir` may have added one meanwhile."""
@@ -147,27 +175,41 @@ class Node:
         path: Path,
         *,
         ephemeral: bool = False,
-        metadata: Path | None = None,
+        siblings: bool = False,
         clock: Clock = SYSTEM,
     ) -> Node:
-        """Nodes of one cluster are given one `metadata` file; a node alone keeps its own."""
+        """With `siblings` it is one of several nodes, in its own directory below `path`.
+
+        A node that is started alone where there were several takes over from the others.
+        """
+        root = path
+        retirement: list[Decision] = []
+        if siblings:
+            path = _own_directory(root, config.node_id)
+        elif (path / HANDOVER).is_dir():
+            retirement = _retirement(root)
+            siblings = True
         settings = Settings(config)
         for warning in check_exposure(config, settings.listeners):
             logger.warning("%s", warning)
         keeps_journal = settings.flush_mode == "journal" and not ephemeral
-        data = Data(
+        open_data = partial(
+            Data,
             path,
             ephemeral=ephemeral,
             tail_bytes=settings.tail_cache_bytes,
             # More of a partition goes to its own log, so there is no need to keep it.
             fresh_max_bytes=settings.journal_extent_max_bytes if keeps_journal else None,
         )
-        file = metadata or (MEMORY if ephemeral else path / METADATA_FILE)
+        data = await _when_free(open_data, clock) if siblings else open_data()
+        file = MEMORY if ephemeral and not siblings else root / METADATA_FILE
         try:
             if isinstance(file, Path):
                 reserve.spend(file.parent)
             opened = await Metadata.open(
-                lambda: SqliteMetadataStore(file, cluster_id=data.cluster_id),
+                lambda: SqliteMetadataStore(
+                    file, cluster_id=data.cluster_id, durable=not ephemeral
+                ),
                 wait=CHANGE_WAIT_SECONDS,
                 clock=clock,
             )
@@ -182,45 +224,50 @@ class Node:
             data,
             opened,
             ephemeral=ephemeral,
-            shares_metadata=metadata is not None,
+            siblings_root=root if siblings else None,
             clock=clock,
         )
         try:
-            if config.get_bool("remote.log.storage.system.enable"):
-                node.services.tiering()
-            if not ephemeral:
-                node.data.claim(node.image.cluster_id, node.node_id)
-                await node.workers.run(
-                    partial(node.data.look_for_journal, accept_loss=settings.accepts_lost_journal)
-                )
-            has_logs = bool(node.data.all_on_disk())
-            adopted = await node.workers.run(node._adopt) if has_logs else []
-            first_users: list[Change] = []
-            if config.parsed("ottla.bootstrap.user.file") is not None:
-                first_users = await node.workers.run(partial(first_users_of, config, node.image))
-            node.entrance.warn_of_unused_security()
-            await node.entrance.open()
-            await node.entrance.check_own_rights(talks_to_nodes=node.shares_metadata)
-            await node._bind()
-            await node._register([*adopted, *first_users])
-            if has_logs:
-                await node.workers.run(partial(node.data.set_aside_strays, node.image))
-            if isinstance(file, Path):
-                await node.workers.run(partial(reserve.keep, file.parent))
-            node.data.keep_leftover_of(node.image)
-            node._end_watch = node.metadata.watch(node._image_changed)
-            node.services.start()
-            node.partitions.start()
-            node.jobs.start()
-            for server in node.servers:
-                await server.start_serving()
-            if node.services.tiering.made is not None:
-                node.services.tiering.made.start()
+            await node._begin(retirement, file)
         except BaseException:
             await node._undo()
             raise
         await node._monitor()
         return node
+
+    async def _begin(self, retirement: Sequence[Decision], file: Path | str) -> None:
+        """Register, and serve."""
+        if self.config.get_bool("remote.log.storage.system.enable"):
+            self.services.tiering()
+        if not self._ephemeral:
+            self.data.claim(self.image.cluster_id, self.node_id)
+            await self.workers.run(
+                partial(self.data.look_for_journal, accept_loss=self.settings.accepts_lost_journal)
+            )
+        has_logs = bool(self.data.all_on_disk())
+        adopted = await self.workers.run(self._adopt) if has_logs else []
+        first_users: list[Change] = []
+        if self.config.parsed("ottla.bootstrap.user.file") is not None:
+            first_users = await self.workers.run(partial(first_users_of, self.config, self.image))
+        self.entrance.warn_of_unused_security()
+        await self.entrance.open()
+        await self.entrance.check_own_rights(talks_to_nodes=self.leadership is not None)
+        await self._bind()
+        await self._register([*adopted, *first_users, *retirement])
+        if has_logs:
+            await self.workers.run(partial(self.data.set_aside_strays, self.image))
+        await self._keep_reserve(file)
+        self.data.keep_leftover_of(self.image)
+        self._end_watch = self.metadata.watch(self._image_changed)
+        self.services.start()
+        if self.leadership is not None:
+            self.leadership.start()
+        self.partitions.start()
+        self.jobs.start()
+        for server in self.servers:
+            await server.start_serving()
+        if self.services.tiering.made is not None:
+            self.services.tiering.made.start()
 
     async def stop(self) -> None:
         """Stop serving and leave a directory that starts without recovery."""
@@ -230,13 +277,15 @@ class Node:
             await self.monitoring.close()
         await self.entrance.stop_looking()
         await self.jobs.stop()
+        if self.leadership is not None:
+            await self.leadership.stop()
         if self.services.tiering.made is not None:
             # It talks to this node as a client does.
             await self.services.tiering.made.stop()
         await self.dispatcher.connections.close()
         # From here on the image may have new leaders for logs this node still has open.
         self._end_watch()
-        if self.shares_metadata:
+        if self.leadership is not None:
             await self._fence()
         await self.services.stop()
         await self.durability.drain()
@@ -245,8 +294,35 @@ class Node:
         finally:
             await self._give_back()
 
+    async def kill(self) -> None:
+        """End as a process does that is killed: nothing is answered, synced or told."""
+        for server in self.servers:
+            server.close()
+        self._end_watch()
+        for connection in self.dispatcher.connections:
+            connection.abort()
+        if self.monitoring is not None:
+            await self.monitoring.close()
+        await self.entrance.stop_looking()
+        await self.jobs.stop()
+        if self.leadership is not None:
+            await self.leadership.stop()
+        if self.services.tiering.made is not None:
+            await self.services.tiering.made.stop()
+        await self.services.stop()
+        await self.partitions.close(clean=False)
+        await self.durability.close()
+        await self._give_back()
+
+    def _arrived(self, names: Sequence[TopicPartition]) -> None:
+        task = asyncio.create_task(self.services.arrived(names))
+        self._arrivals.add(task)
+        task.add_done_callback(self._arrivals.discard)
+
     def _image_changed(self, before: MetadataImage, after: MetadataImage) -> None:
         self.services.image_changed(before, after)
+        if self.leadership is not None:
+            self.leadership.image_changed(before, after)
         self.entrance.image_changed(before, after)
 
     @property
@@ -336,7 +412,11 @@ class Node:
 
         return adoption(self.data.path, found, self.node_id)
 
-    async def _register(self, adopted: Sequence[Change]) -> None:
+    async def _keep_reserve(self, file: Path | str) -> None:
+        if isinstance(file, Path) and not self._ephemeral:
+            await self.workers.run(partial(reserve.keep, file.parent))
+
+    async def _register(self, adopted: Sequence[Change | Decision]) -> None:
         endpoints = {}
         for listener in self.settings.listeners:
             own = listener.host, listener.port
@@ -389,8 +469,38 @@ class Node:
             server.close()
         await self.entrance.stop_looking()
         await self.jobs.stop()
+        if self.leadership is not None:
+            await self.leadership.stop()
         await self.partitions.close(clean=False)
         await self._give_back()
+
+
+def _own_directory(root: Path, node_id: int) -> Path:
+    from ottla.broker.membership.places import node_path
+
+    path = node_path(root, node_id)
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def _retirement(root: Path) -> list[Decision]:
+    """One node goes on where there were several."""
+    from ottla.broker.membership.retirement import check_stopped, retire_above
+
+    check_stopped(root, 1)
+    return [retire_above(1)]
+
+
+async def _when_free(open_data: Callable[[], Data], clock: Clock) -> Data:
+    """Open the directory; a sibling may just be taking partitions out of it."""
+    deadline = clock.monotonic() + LOCK_SECONDS
+    while True:
+        try:
+            return open_data()
+        except DirectoryLocked:
+            if clock.monotonic() > deadline:
+                raise
+        await asyncio.sleep(LOCK_LOOK_SECONDS)
 
 
 def _missing_features(image: MetadataImage) -> list[Change]:

@@ -28,7 +28,7 @@ from ottla.metadata.names import (
 from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from ottla.broker.access.audit import Audit
     from ottla.broker.access.authorizer import Authorizer
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from ottla.broker.tiering.tiering import Tiering
     from ottla.broker.workers import Workers
     from ottla.clock import Clock
+    from ottla.log.checkpoints import TopicPartition
     from ottla.metadata.image import MetadataImage
 
 T = TypeVar("T")
@@ -185,6 +186,16 @@ class Services:
                     service.image_changed(before, after)
                 except Exception:
                     logger.exception("%s failed to apply a change of the cluster", _name(service))
+
+    async def arrived(self, names: Iterable[TopicPartition]) -> None:
+        """Logs came from other nodes: their coordinators go on here."""
+        for topic, index in names:
+            if topic == CONSUMER_OFFSETS_TOPIC:
+                (await self.groups.ready()).arrived(index)
+            elif topic == SHARE_GROUP_STATE_TOPIC:
+                (await self.persister.ready()).coordinators.arrived(index)
+            elif topic == TRANSACTION_STATE_TOPIC:
+                (await self.transactions.ready()).arrived(index)
 
     def connection_closed(self, connection_id: int) -> None:
         """Release what belonged to a closed connection."""

@@ -319,7 +319,7 @@ class LedSharePartition:
             try:
                 if before is not None:
                     await asyncio.wait([before])
-                if given_up and to is not None and not self.hosted.gone:
+                if given_up and to is not None and not self.hosted.leaving:
                     group = self.key.group_id
                     await self._services.dead_letters().write(to, group, self.hosted, given_up)
                 sent = self._persist(write)
@@ -420,7 +420,7 @@ class LedSharePartitions:
         if before.topics_by_name is after.topics_by_name:
             return
         for key, led in tuple(self._led.items()):
-            if led.hosted.gone:
+            if led.hosted.leaving:
                 self.drop(key)
 
     def drop_one(self, led: LedSharePartition) -> None:

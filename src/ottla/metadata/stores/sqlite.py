@@ -86,7 +86,9 @@ class SqliteMetadataStore:
         *,
         cluster_id: str | None = None,
         snapshot_interval: int = SNAPSHOT_INTERVAL,
+        durable: bool = True,
     ) -> None:
+        self._durable = durable  # it outlives a power cut
         self._path = str(path)
         self._snapshot_interval = snapshot_interval
         self._image = MetadataImage()
@@ -148,7 +150,7 @@ class SqliteMetadataStore:
 
     def _open(self, cluster_id: str) -> None:
         self._connection.execute("PRAGMA journal_mode = WAL")
-        self._connection.execute("PRAGMA synchronous = FULL")
+        self._connection.execute(f"PRAGMA synchronous = {'FULL' if self._durable else 'OFF'}")
         self._connection.execute("PRAGMA secure_delete = ON")
         with self._transaction("IMMEDIATE"):
             image = MetadataImage()

@@ -1,0 +1,1 @@
+"""Several nodes: which partitions this one has, and how they come and go."""

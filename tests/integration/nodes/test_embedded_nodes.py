@@ -1,0 +1,189 @@
+"""Several nodes in one process: `EmbeddedBroker(nodes=3)`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ottla import EmbeddedBroker, Secured
+from ottla.broker.membership import leadership
+from ottla.broker.running import jobs
+from ottla.client.errors import BadArgument
+from tests.support.cluster_clients import Writer, directories, read_all
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ottla.broker.running.node import Node
+
+
+def nodes_of(broker: EmbeddedBroker) -> dict[int, Node]:
+    assert broker._nodes is not None
+    return broker._nodes.running
+
+
+def leaders(broker: EmbeddedBroker, topic: str) -> list[int]:
+    (node, *_) = nodes_of(broker).values()
+    return [partition.leader for partition in node.image.topics_by_name[topic].partitions]
+
+
+def check(broker: EmbeddedBroker, writer: Writer) -> None:
+    """Every acknowledged record is there once, in its order."""
+    for partition, acked in writer.acked.items():
+        assert read_all(broker.bootstrap, writer.topic, partition) == acked
+
+
+def test_case_2_one_node_loads_nothing_for_several() -> None:
+    code = """
+import sys, ottla
+with ottla.EmbeddedBroker() as broker:
+    broker.create_topic("orders")
+rooms = ("ottla.cluster", "ottla.broker.membership", "ottla.broker.running.supervisor")
+assert not [name for name in sys.modules if name.startswith(rooms)], sorted(sys.modules)
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+
+
+def test_case_3_partitions_are_spread() -> None:
+    with EmbeddedBroker(nodes=4, config={"offsets.topic.num.partitions": "8"}) as broker:
+        broker.create_topic("orders", partitions=8)
+        writer = Writer(broker.bootstrap, "orders")
+        writer.write(5, range(8))
+        check(broker, writer)  # which makes the topic of offsets
+        assert Counter(leaders(broker, "orders")) == dict.fromkeys(range(1, 5), 2)
+        assert Counter(leaders(broker, "__consumer_offsets")) == dict.fromkeys(range(1, 5), 2)
+
+
+def test_case_9_a_move_keeps_the_files(tmp_path: Path) -> None:
+    with EmbeddedBroker(tmp_path, nodes=2) as broker:
+        broker.create_topic("orders", configs={"segment.bytes": "1048576"})
+        writer = Writer(broker.bootstrap, "orders")
+        writer.write(2000, [0])
+        (first,) = leaders(broker, "orders")
+        (before,) = directories(tmp_path, "orders", 0)
+        inodes = {path.name: path.stat().st_ino for path in before.glob("*.log")}
+        broker.move("orders", 0, 3 - first)
+        (after,) = directories(tmp_path, "orders", 0)
+        assert after != before
+        assert {path.name: path.stat().st_ino for path in after.glob("*.log")} == inodes
+        writer.write(10, [0])
+        check(broker, writer)
+
+
+def test_case_15_a_change_is_told_to_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "METADATA_POLL_SECONDS", 3600.0)
+    monkeypatch.setattr(leadership, "LOOK_SECONDS", 3600.0)
+    with EmbeddedBroker(nodes=3) as broker:
+        broker.create_topic("orders", partitions=3)
+        writer = Writer(broker.bootstrap, "orders")
+        writer.write(1, range(3))
+        for node in (3, 1, 2):
+            broker.move("orders", 0, node)  # waits until all know of it
+        writer.write(1, range(3))
+        check(broker, writer)
+
+
+def test_case_16_nodes_come_and_go() -> None:
+    before = set(threading.enumerate())
+    with EmbeddedBroker(nodes=3) as broker:
+        assert [*broker.nodes] == [1, 2, 3]
+        assert broker.bootstrap == ",".join(broker.nodes.values())
+        broker.create_topic("orders", partitions=6)
+        writer = Writer(broker.bootstrap, "orders")
+        writer.write(20, range(6))
+        address = broker.nodes[2]
+        broker.kill_node(2)
+        assert [*broker.nodes] == [1, 3]
+        broker.start_node(2)  # it finds what it had
+        assert broker.nodes[2] == address
+        writer.write(20, range(6))
+        broker.stop_node(1)
+        assert 1 not in leaders(broker, "orders")
+        writer.write(20, range(6))
+        broker.start_node(1)  # it gets back what it had
+        assert Counter(leaders(broker, "orders")) == {1: 2, 2: 2, 3: 2}
+        broker.kill_node(3)
+        broker.stop_node(3)  # given up: the others take over
+        assert 3 not in leaders(broker, "orders")
+        writer.write(20, range(6))
+        check(broker, writer)
+    del writer
+    left = {one.name for one in set(threading.enumerate()) - before}
+    assert not {name for name in left if name.startswith("ottla")}
+
+
+def test_two_nodes_die_and_the_third_has_all() -> None:
+    with EmbeddedBroker(nodes=3) as broker:
+        broker.create_topic("orders", partitions=6)
+        writer = Writer(broker.bootstrap, "orders")
+        writer.write(20, range(6))
+        for node in (1, 2):
+            broker.kill_node(node)
+            broker.stop_node(node)
+        assert set(leaders(broker, "orders")) == {3}
+        writer.write(20, range(6))
+        check(broker, writer)
+
+
+def test_case_13_one_becomes_three_and_three_become_one(tmp_path: Path) -> None:
+    with EmbeddedBroker(tmp_path) as broker:
+        broker.create_topic("orders", partitions=4)
+        writer = Writer(broker.bootstrap, "orders")
+        writer.write(20, range(4))
+        check(broker, writer)
+    acked = writer.acked
+    with EmbeddedBroker(tmp_path, nodes=3) as broker:
+        for partition in range(4):
+            broker.move("orders", partition, partition % 3 + 1)
+        writer = Writer(broker.bootstrap, "orders")
+        writer.acked = acked
+        writer.write(20, range(4))
+        check(broker, writer)
+        assert set(leaders(broker, "orders")) == {1, 2, 3}
+    with EmbeddedBroker(tmp_path, nodes=2) as broker:
+        assert set(leaders(broker, "orders")) == {1, 2}
+        check(broker, writer)
+    with EmbeddedBroker(tmp_path) as broker:
+        assert set(leaders(broker, "orders")) == {1}
+        check(broker, writer)
+        assert all(
+            directories(tmp_path, "orders", one) == [tmp_path / f"orders-{one}"] for one in range(4)
+        )
+
+
+def test_several_nodes_are_secured() -> None:
+    secured = Secured(users={"admin": "secret"}, super_users=["admin"])
+    with EmbeddedBroker(nodes=3, security=secured) as broker:
+        broker.create_topic("orders", partitions=3)
+        login = broker.properties("admin")
+        login.pop("bootstrap.servers")
+        writer = Writer(broker.bootstrap, "orders", **login)
+        writer.write(5, range(3))
+        broker.kill_node(2)
+        broker.stop_node(2)
+        writer.write(5, range(3))
+        for partition, acked in writer.acked.items():
+            assert read_all(broker.bootstrap, "orders", partition, **login) == acked
+
+
+def test_what_cannot_be_is_refused() -> None:
+    with pytest.raises(BadArgument, match="nodes"):
+        EmbeddedBroker(nodes=0)
+    with pytest.raises(BadArgument, match=r"node\.id"):
+        EmbeddedBroker(nodes=2, config={"node.id": "4"})
+    with EmbeddedBroker() as broker, pytest.raises(BadArgument, match="nodes=3"):
+        broker.kill_node(1)
+    with EmbeddedBroker(nodes=2) as broker:
+        with pytest.raises(BadArgument, match="one of"):
+            broker.stop_node(3)
+        with pytest.raises(BadArgument, match="does not exist"):
+            broker.move("orders", 0, 1)
+        broker.kill_node(2)
+        with pytest.raises(BadArgument, match="not running"):
+            broker.move("orders", 0, 2)
