@@ -17,6 +17,7 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from enum import IntEnum
 from functools import cache, partial
+from operator import itemgetter
 from types import NoneType, UnionType
 from typing import (
     TYPE_CHECKING,
@@ -181,6 +182,8 @@ def _decoder(expected: Any) -> Decoder:
     if origin in {tuple, frozenset}:
         return partial(_decode_items, origin, _decoder(get_args(expected)[0]))
     kind = cast("type[Any]", expected)
+    if len(getattr(kind, "_fields", ())) > 1 and not kind._field_defaults:
+        return _tuple_decoder(kind)
     if is_dataclass(kind) or hasattr(kind, "_fields"):
         return _fields_decoder(kind)
     if kind is UUID:
@@ -239,6 +242,43 @@ def _fields_decoder(kind: type[Any]) -> Decoder:
         )
 
     return decode
+
+
+def _tuple_decoder(kind: type[Any]) -> Decoder:
+    """Of a named tuple with no defaults. There may be 100,000 ACLs, so what is right is quick."""
+    kinds = _schema(cast("Hashable", kind)).kinds
+    explain = _fields_decoder(kind)
+    items = itemgetter(*kinds)
+    makers = [_quick(each) for each in kinds.values()]
+    make, count = kind._make, len(kinds)
+
+    def decode(value: object) -> object:
+        if type(value) is dict and len(value) == count:
+            try:
+                return make(
+                    [
+                        each[type(item)](item)
+                        for each, item in zip(makers, items(value), strict=True)
+                    ]
+                )
+            except (KeyError, TypeError):
+                pass  # a field that is unknown, missing or of another type
+        return explain(value)
+
+    return decode
+
+
+def _quick(kind: Any) -> Mapping[type, Decoder]:
+    """What to do with a value, by the only type that it may have in JSON."""
+    if kind in {str, int, float, bool}:
+        return {kind: _same}
+    if isinstance(kind, type) and issubclass(kind, IntEnum):
+        return {int: {each.value: each for each in kind}.__getitem__}
+    return {}
+
+
+def _same(value: object) -> object:
+    return value
 
 
 def _decode_uuid(value: object) -> UUID:

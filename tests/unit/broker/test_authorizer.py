@@ -140,23 +140,12 @@ _acls = st.lists(
 def _inside(index: AclIndex) -> object:
     return (
         {
-            key: (
-                _masks(patterns.literal),
-                _masks(patterns.prefixed),
-                patterns.lengths,
-            )
+            key: (patterns.literal, patterns.prefixed, patterns.lengths)
             for key, patterns in index._patterns.items()
         },
         index._named,
         {kind: counts for kind, counts in index._lengths.items() if counts},
     )
-
-
-def _masks(names: dict[str, dict[str, module._Masks]]) -> object:
-    return {
-        name: {host: (masks.allow, masks.deny) for host, masks in hosts.items()}
-        for name, hosts in names.items()
-    }
 
 
 @settings(max_examples=examples(500))

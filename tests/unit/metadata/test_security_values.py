@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,7 +15,13 @@ from ottla.metadata.changes.security import (
     SetClientQuotas,
     SetScramCredential,
 )
-from ottla.metadata.codec import decode_change, decode_image, encode_change, encode_image
+from ottla.metadata.codec import (
+    UndecodableMetadata,
+    decode_change,
+    decode_image,
+    encode_change,
+    encode_image,
+)
 from ottla.metadata.errors import InvalidAcl, InvalidQuota, UnacceptableCredential
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.security import quotas
@@ -320,3 +327,45 @@ def test_a_filter_of_quotas_selects(
 def test_filters_of_quotas_that_cannot_be(parts: list[tuple[str, int]]) -> None:
     with pytest.raises(InvalidQuota):
         quotas.checked_filter([FilterPart(*part) for part in parts], strict=False)
+
+
+_STORED = {
+    "resource": 2,
+    "pattern": 3,
+    "name": "orders",
+    "principal": "User:a",
+    "host": "*",
+    "operation": 3,
+    "permission": 3,
+}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"resource": 99},
+        {"resource": True},
+        {"resource": "2"},
+        {"name": 5},
+        {"name": None},
+        {"host": ["*"]},
+        {"another": 1},
+    ],
+)
+def test_a_stored_acl_is_read_strictly(wrong: dict[str, object]) -> None:
+    """Also on the quick way that 100,000 of them take."""
+
+    def read(acl: dict[str, object]) -> frozenset[Acl]:
+        empty = json.loads(encode_image(MetadataImage()))
+        return decode_image(json.dumps({**empty, "acls": [acl]})).acls
+
+    right = Acl(
+        *(Resource.TOPIC, Pattern.LITERAL, "orders", "User:a", "*"),
+        *(Operation.READ, Permission.ALLOW),
+    )
+    assert read(_STORED) == {right}
+    with pytest.raises(UndecodableMetadata):
+        read({**_STORED, **wrong})
+    for name in _STORED:
+        with pytest.raises(UndecodableMetadata):
+            read({key: value for key, value in _STORED.items() if key != name})

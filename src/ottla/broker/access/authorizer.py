@@ -64,6 +64,12 @@ ANY_NAME: Final = "hardcode"
 """Kafka asks about a topic of this name first when a right on any topic is enough."""
 
 _ALL_BIT: Final = 1 << Operation.ALL
+_DENY: Final = 16  # more than there are operations
+_ALLOWED: Final = (1 << _DENY) - 1
+# Members of enums are looked up in Python, and there may be 100,000 ACLs at start.
+_LITERAL: Final = Pattern.LITERAL
+_PREFIXED: Final = Pattern.PREFIXED
+_ALLOW: Final = Permission.ALLOW
 _IMPLIED_BY: Final[dict[int, tuple[Operation, ...]]] = {
     Operation.DESCRIBE: (
         Operation.READ,
@@ -90,88 +96,72 @@ class Decision(NamedTuple):
     """The ACL that decided, or the rule in words."""
 
 
-class _Masks:
-    """Bits of the operations that one name denies and allows to one principal from one host."""
-
-    __slots__ = ("allow", "deny")
-
-    def __init__(self) -> None:
-        self.allow = self.deny = 0
-
-
 class _Matched(NamedTuple):
-    """Where masks were found; with an operation it is an ACL again."""
+    """Where bits were found; with an operation it is an ACL again."""
 
     pattern: Pattern
     name: str
     principal: str
     host: str
-    masks: _Masks
-
-
-_ByHost = dict[str, _Masks]
+    allow: int
+    deny: int
 
 
 class _Patterns:
-    """The names and prefixes of one resource type that one principal has ACLs for."""
+    """The names and prefixes of one resource type that one principal has ACLs for.
+
+    By name and host: the bits of the operations that are allowed, and `_DENY` higher those that are
+    denied. There is no object for an ACL: the collector would look at 100,000 of them.
+    """
 
     __slots__ = ("lengths", "literal", "prefixed")
 
     def __init__(self) -> None:
-        self.literal: dict[str, _ByHost] = {}
-        self.prefixed: dict[str, _ByHost] = {}
+        self.literal: dict[tuple[str, str], int] = {}
+        self.prefixed: dict[tuple[str, str], int] = {}
         self.lengths: dict[int, int] = {}
-        """How many prefixes have a length."""
+        """How many prefixes have a length; a prefix counts for each host."""
 
-    def covering(self, name: str) -> Iterator[tuple[Pattern, str, _ByHost]]:
+    def covering(self, name: str, host: str) -> Iterator[tuple[Pattern, str, str, int]]:
+        """Pattern, name and host of what covers a name, and its bits."""
         for literal in (name, WILDCARD):
-            found = self.literal.get(literal)
-            if found is not None:
-                yield Pattern.LITERAL, literal, found
+            for where in (host, WILDCARD):
+                if bits := self.literal.get((literal, where)):
+                    yield _LITERAL, literal, where, bits
         for length in self.lengths:
             if length <= len(name):
-                found = self.prefixed.get(name[:length])
-                if found is not None:
-                    yield Pattern.PREFIXED, name[:length], found
+                prefix = name[:length]
+                for where in (host, WILDCARD):
+                    if bits := self.prefixed.get((prefix, where)):
+                        yield _PREFIXED, prefix, where, bits
 
     def add(self, acl: Acl) -> None:
-        names = self._names(acl)
-        hosts = names.get(acl.name)
-        if hosts is None:
-            hosts = names[acl.name] = {}
-            if acl.pattern is Pattern.PREFIXED:
-                _tally(self.lengths, len(acl.name), 1)
-        masks = hosts.get(acl.host)
-        if masks is None:
-            masks = hosts[acl.host] = _Masks()
-        if acl.permission is Permission.ALLOW:
-            masks.allow |= 1 << acl.operation
-        else:
-            masks.deny |= 1 << acl.operation
+        key = acl.name, acl.host
+        if acl.pattern is _LITERAL:
+            self.literal[key] = self.literal.get(key, 0) | _bit(acl)
+            return
+        if key not in self.prefixed:
+            _tally(self.lengths, len(acl.name), 1)
+        self.prefixed[key] = self.prefixed.get(key, 0) | _bit(acl)
 
     def remove(self, acl: Acl) -> None:
-        names = self._names(acl)
-        hosts = names[acl.name]
-        masks = hosts[acl.host]
-        if acl.permission is Permission.ALLOW:
-            masks.allow &= ~(1 << acl.operation)
-        else:
-            masks.deny &= ~(1 << acl.operation)
-        if masks.allow or masks.deny:
+        key = acl.name, acl.host
+        names = self.literal if acl.pattern is _LITERAL else self.prefixed
+        left = names[key] & ~_bit(acl)
+        if left:
+            names[key] = left
             return
-        del hosts[acl.host]
-        if hosts:
-            return
-        del names[acl.name]
-        if acl.pattern is Pattern.PREFIXED:
+        del names[key]
+        if acl.pattern is _PREFIXED:
             _tally(self.lengths, len(acl.name), -1)
-
-    def _names(self, acl: Acl) -> dict[str, _ByHost]:
-        return self.literal if acl.pattern is Pattern.LITERAL else self.prefixed
 
     @property
     def is_empty(self) -> bool:
         return not self.literal and not self.prefixed
+
+
+def _bit(acl: Acl) -> int:
+    return 1 << (acl.operation if acl.permission is _ALLOW else acl.operation + _DENY)
 
 
 class AclIndex:
@@ -212,11 +202,8 @@ class AclIndex:
             patterns = self._patterns.get((who, resource))
             if patterns is None:
                 continue
-            for pattern, matched, hosts in patterns.covering(name):
-                for where in (host, WILDCARD):
-                    masks = hosts.get(where)
-                    if masks is not None:
-                        found.append(_Matched(pattern, matched, who, where, masks))
+            for pattern, matched, where, bits in patterns.covering(name, host):
+                found.append(_Matched(pattern, matched, who, where, bits & _ALLOWED, bits >> _DENY))
         return found
 
     def names_resource(self, resource: int, name: str) -> bool:
@@ -224,10 +211,10 @@ class AclIndex:
         assert self.everyone
         named = self._named
         return (
-            (resource, Pattern.LITERAL, name) in named
-            or (resource, Pattern.LITERAL, WILDCARD) in named
+            (resource, _LITERAL, name) in named
+            or (resource, _LITERAL, WILDCARD) in named
             or any(
-                (resource, Pattern.PREFIXED, name[:length]) in named
+                (resource, _PREFIXED, name[:length]) in named
                 for length in self._lengths.get(resource, ())
                 if length <= len(name)
             )
@@ -235,7 +222,7 @@ class AclIndex:
 
     def _count(self, acl: Acl, step: int) -> None:
         _tally(self._named, (acl.resource, acl.pattern, acl.name), step)
-        if acl.pattern is Pattern.PREFIXED:
+        if acl.pattern is _PREFIXED:
             _tally(self._lengths.setdefault(acl.resource, {}), len(acl.name), step)
 
     def allows_any(self, principal: str, host: str, operation: Operation, resource: int) -> bool:
@@ -248,22 +235,20 @@ class AclIndex:
             if patterns is None:
                 continue
             for pattern, names in (
-                (Pattern.LITERAL, patterns.literal),
-                (Pattern.PREFIXED, patterns.prefixed),
+                (_LITERAL, patterns.literal),
+                (_PREFIXED, patterns.prefixed),
             ):
-                for name, hosts in names.items():
-                    for where in (host, WILDCARD):
-                        masks = hosts.get(where)
-                        if masks is not None:
-                            if masks.allow & bits:
-                                allowed.append((pattern, name))
-                            if masks.deny & bits:
-                                denied.add((pattern, name))
-        if (Pattern.LITERAL, WILDCARD) in denied:
+                for (name, where), found in names.items():
+                    if where in (host, WILDCARD):
+                        if found & bits:
+                            allowed.append((pattern, name))
+                        if found >> _DENY & bits:
+                            denied.add((pattern, name))
+        if (_LITERAL, WILDCARD) in denied:
             return False
-        prefixes = {name for pattern, name in denied if pattern is Pattern.PREFIXED}
+        prefixes = {name for pattern, name in denied if pattern is _PREFIXED}
         return any(
-            (pattern, name) == (Pattern.LITERAL, WILDCARD)
+            (pattern, name) == (_LITERAL, WILDCARD)
             or not (
                 (pattern, name) in denied
                 or any(name[:length] in prefixes for length in range(1, len(name) + 1))
@@ -293,13 +278,13 @@ def decide(
     matched = index.matching(principal, host, resource, name)
     denying = _ALL_BIT | 1 << operation
     for found in matched:
-        if found.masks.deny & denying:
-            bit = found.masks.deny & denying
+        if found.deny & denying:
+            bit = found.deny & denying
             return Decision(allowed=False, rule=_acl(found, resource, bit, Permission.DENY))
     allowing = _ALLOWING[operation]
     for found in matched:
-        if found.masks.allow & allowing:
-            bit = found.masks.allow & allowing
+        if found.allow & allowing:
+            bit = found.allow & allowing
             return Decision(allowed=True, rule=_acl(found, resource, bit, Permission.ALLOW))
     if index.everyone and not index.names_resource(resource, name):
         return Decision(allowed=True, rule=EVERYONE)
