@@ -42,13 +42,13 @@ COUNTS: Final = {
     "send_arrow": 1_000_000,
     "send_arrow_keyed": 1_000_000,
     "send_one_by_one": 2_000,
-    "reader": 300_000,
-    "consumer_arrow": 300_000,
+    "reader": 1_000_000,
+    "consumer_arrow": 1_000_000,
     "consumer_records": 100_000,
-    "share_arrow": 200_000,
+    "share_arrow": 1_000_000,
     "share_records": 100_000,
 }
-FILLED: Final = 300_000  # records in the topic that the clients read
+FILLED: Final = 1_000_000  # records in the topic that the clients read
 
 
 class Missing(Exception):

@@ -1,4 +1,4 @@
-"""Record batches of message format v2: a view over bytes that stay where they are.
+"""Record batches of message format v2, as views of their bytes.
 
 Layout (big endian, 61 bytes, then the records or one compressed block of them)::
 
@@ -48,7 +48,7 @@ _I64 = struct.Struct(">q")
 
 
 class RecordBatch:
-    """One batch, header unpacked, records untouched. `data` is exactly the batch's bytes."""
+    """One batch with an unpacked header; records are not read. `data` is exactly its bytes."""
 
     __slots__ = (
         "attributes",
@@ -142,7 +142,7 @@ class RecordBatch:
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """When compaction may drop the tombstones; base_timestamp carries it once it is set."""
+        """When compaction may drop the tombstones; once set, base_timestamp holds it."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON else None
 
     @property
@@ -157,7 +157,7 @@ class RecordBatch:
             raise CrcMismatch(f"{self.crc:#010x}", f"{computed:#010x}", self._where())
 
     def assign(self, base_offset: int, partition_leader_epoch: int) -> None:
-        """Write the offset and epoch the log gave this batch; the CRC does not cover them."""
+        """Write the offset and epoch that the log assigned; the CRC does not cover them."""
         _I64.pack_into(self.data, 0, base_offset)
         _I32.pack_into(self.data, 12, partition_leader_epoch)
         self.base_offset = base_offset
@@ -180,13 +180,13 @@ class RecordBatch:
 
 
 def batch_size_at(buffer: memoryview, position: int) -> int:
-    """The whole size of the batch that starts at `position`, checked against its minimum."""
+    """The whole size of the batch at `position`; raises if it is below the minimum."""
     left = len(buffer) - position
     if left < LENGTH_OVERHEAD:
         raise TruncatedBatch(f"{LENGTH_OVERHEAD} bytes", left, f"batch at byte {position}")
     _, batch_length = _LENGTH.unpack_from(buffer, position)
     if batch_length < MIN_BATCH_LENGTH:
-        # A message of an older format may be shorter than a header of this one: call it by name.
+        # A message of an older format may be shorter than this header: report the format instead.
         if batch_length >= MIN_LEGACY_LENGTH and left > MAGIC_OFFSET:
             _check_magic(buffer, position)
         raise InvalidBatchLength(
@@ -196,7 +196,7 @@ def batch_size_at(buffer: memoryview, position: int) -> int:
 
 
 def read_batch(buffer: memoryview, position: int = 0) -> RecordBatch:
-    """The batch at `position`. Its length and magic are checked, its CRC is not."""
+    """The batch at `position`; checks length and magic, but not the CRC."""
     size = batch_size_at(buffer, position)
     if len(buffer) - position < size:
         raise TruncatedBatch(f"{size} bytes", len(buffer) - position, f"batch at byte {position}")
@@ -213,8 +213,8 @@ def _check_magic(buffer: memoryview, position: int) -> None:
 def iter_batches(buffer: memoryview, *, partial_tail: bool = False) -> Iterator[RecordBatch]:
     """The batches that lie back to back in `buffer`.
 
-    A fetch response may end inside a batch; with `partial_tail` that ends the iteration, without
-    it raises TruncatedBatch.
+    A fetch response may end inside a batch: with `partial_tail` the iteration ends there, else it
+    raises TruncatedBatch.
     """
     position = 0
     while position < len(buffer):

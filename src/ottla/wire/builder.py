@@ -1,7 +1,7 @@
-"""Single records built into a batch: for coordinators, tests and small producers.
+"""Builds batches record by record, for coordinators, tests and small producers.
 
-One Python call per record; bulk writing is columnar and lives in `kernels`. Offsets rise strictly
-within a batch, and what is written reads back with `records`.
+One Python call per record; bulk encoding is columnar and in `kernels`. Offsets rise strictly within
+a batch; `records` reads the result.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class BatchBuilder:
 
     @property
     def uncompressed_size(self) -> int:
-        """The size of the batch as it stands, before compression."""
+        """The current size of the batch before compression."""
         return HEADER_SIZE + len(self._records)
 
     def append(
@@ -96,7 +96,7 @@ class BatchBuilder:
             raise ValueError(f"offset {offset} cannot follow in this batch; the next is {lowest}")
         if not self._count:
             self._base_timestamp = timestamp
-        body = bytearray(1)  # attributes, of which none is assigned
+        body = bytearray(1)  # attributes, which are all unused
         since = timestamp - self._base_timestamp
         if 0 <= since < _ONE_BYTE:
             body.append(since << 1)
@@ -117,11 +117,11 @@ class BatchBuilder:
         return offset
 
     def build(self) -> bytearray:
-        """The batch so far, CRC included; appending may go on."""
+        """The batch so far with its CRC; more records can be appended."""
         block = compress(self._codec, self._records, level=self._level)
         batch = bytearray(HEADER_SIZE + len(block))
         batch[HEADER_SIZE:] = block
-        block.release()  # without a codec it is a view of the records, which may still grow
+        block.release()  # without a codec it is a view of the records, which can still grow
         fields = (
             self._attributes,
             self._last_offset_delta,
@@ -146,7 +146,7 @@ def build_control_batch(
     base_offset: int = 0,
     partition_leader_epoch: int = NO_LEADER_EPOCH,
 ) -> bytearray:
-    """The marker that ends a transaction on a partition: `kind` is COMMIT or ABORT."""
+    """The marker that ends a transaction in a partition: `kind` is COMMIT or ABORT."""
     if kind not in (ControlType.ABORT, ControlType.COMMIT):
         raise ValueError(f"a transaction ends in COMMIT or ABORT, not in {kind.name}")
     builder = BatchBuilder(
@@ -185,7 +185,7 @@ def _put_bytes(out: bytearray, data: bytes | None) -> None:
 
 
 def _put_headers(out: bytearray, headers: tuple[tuple[str, bytes | None], ...]) -> None:
-    """Mostly short names and values, whose lengths are a byte each."""
+    """Fast for short names and values, whose lengths take one byte each."""
     _put_varint(out, len(headers))
     for name, content in headers:
         raw = name.encode()

@@ -1,4 +1,4 @@
-"""The columns that records have, by the names of Spark's Kafka source. Needs no Arrow."""
+"""The columns of records, with the names of Spark's Kafka source. Does not need Arrow."""
 
 from __future__ import annotations
 

@@ -2,15 +2,15 @@
 
 Rules:
 
-- Written formats are those that every client reads: gzip, xerial-framed snappy in 32 KiB blocks,
-  lz4 frames of independent blocks (Kafka's Java reader knows no linked ones), zstd.
-- All formats that clients write are read: snappy also as one bare block (librdkafka), gzip with
-  several members, lz4 and zstd with several frames, xerial streams back to back. Bytes after the
-  last frame are an error.
-- A block never grows past `decompressed_limit`. A size that a frame announces is held against
-  that limit, and against what its input could credibly grow to, before anything is allocated for
-  it; a frame that announces none starts small and grows geometrically. (zstd keeps a window beside
-  its output, never larger than what it has written: at worst the same bytes once more.)
+- It writes formats that every client reads: gzip, xerial-framed snappy in 32 KiB blocks, lz4 frames
+  of independent blocks (Kafka's Java reader does not support linked ones), zstd.
+- It reads all formats that clients write: snappy also as one bare block (librdkafka), gzip with
+  several members, lz4 and zstd with several frames, several xerial streams. Bytes after the last
+  frame are an error.
+- A block never grows beyond `decompressed_limit`. The size that a frame announces is checked
+  against that limit, and against the possible growth of its input, before memory is allocated;
+  without an announced size the buffer starts small and grows geometrically. (zstd also keeps a
+  window, never larger than its output: at worst twice the bytes.)
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 DECOMPRESSION_RATIO: Final = 64
 """Allowed growth of a large block. Logs and JSON reach 10-30; more is a bomb or a row of zeros."""
 DECOMPRESSION_FLOOR: Final = 16 * 1024 * 1024
-"""Always allowed: a small block of very regular records may well exceed the ratio."""
+"""Always allowed: a small block of very regular records may exceed the ratio."""
 DECOMPRESSION_HARD_LIMIT: Final = 128 * 1024 * 1024
-"""Never exceeded, whatever the ratio: one hostile batch must not take all memory."""
+"""Upper limit for any ratio: a hostile batch must not take all memory."""
 
 FIRST_GUESS_RATIO: Final = 4
 SMALLEST_GUESS: Final = 1024
-GROWTH: Final = 4  # each retry decodes from the start; by fours, the retries add a third at most
+GROWTH: Final = 4  # per retry; each decodes from the start, in all a third more work at most
 
 XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 XERIAL_HEADER: Final = XERIAL_MAGIC + struct.pack(">ii", 1, 1)
@@ -64,7 +64,7 @@ class Codec(IntEnum):
 
     @classmethod
     def named(cls, name: str) -> Codec:
-        """The codec that `compression.type` calls by this name."""
+        """The codec with this name in `compression.type`."""
         for codec in cls:
             if codec.name.lower() == name:
                 return codec
@@ -72,7 +72,7 @@ class Codec(IntEnum):
 
 
 DEFAULT_LEVELS: Final = {Codec.GZIP: 1, Codec.LZ4: 1, Codec.ZSTD: 3}
-"""Fast ones: cramjam's own lz4 default is five times slower, gzip 6 eight times, for 15 % less."""
+"""Fast levels: cramjam's lz4 default is five times slower, gzip 6 eight times, for 15 % less."""
 
 
 def codec_of(attributes: int) -> Codec:
@@ -90,7 +90,7 @@ def decompressed_limit(compressed_size: int) -> int:
 
 
 def compress(codec: Codec, data: ReadableBuffer, *, level: int | None = None) -> memoryview:
-    """`data` as one block of `codec`; `level` means what it means to gzip, lz4 and zstd."""
+    """`data` as one block of `codec`; `level` is the level of gzip, lz4 or zstd."""
     if codec is Codec.NONE:
         return memoryview(data)
     if codec is Codec.SNAPPY:
@@ -101,7 +101,7 @@ def compress(codec: Codec, data: ReadableBuffer, *, level: int | None = None) ->
     if codec is Codec.ZSTD:
         return memoryview(cramjam.zstd.compress(data, level=chosen))
     frame = cramjam.lz4.Compressor(level=chosen, content_checksum=False, block_linked=False)
-    frame.compress(bytes(data))  # this one call takes bytes and nothing like them
+    frame.compress(bytes(data))  # this call accepts only bytes, no other buffers
     return memoryview(frame.finish())
 
 
@@ -112,7 +112,7 @@ def decompress(
     limit: int = DECOMPRESSION_HARD_LIMIT,
     where: str = "compressed block",
 ) -> memoryview:
-    """What `data` held before `compress`; without a codec, `data` itself.
+    """The decompressed data; without a codec, `data` itself.
 
     Raises DecompressedTooLarge above the smaller of `limit` and `decompressed_limit`, and
     DecompressionFailed for bytes that are not a block of `codec`.
@@ -131,7 +131,7 @@ def decompress(
 
 def _compress_xerial(data: memoryview) -> bytes:
     pieces: list[ReadableBuffer] = [XERIAL_HEADER]
-    # One block even for no data: a bare header is too short for some readers to recognise.
+    # One block even without data: some readers do not recognise a header alone.
     for start in range(0, max(len(data), 1), XERIAL_BLOCK_SIZE):
         block = cramjam.snappy.compress_raw(data[start : start + XERIAL_BLOCK_SIZE])
         pieces += (_I32.pack(len(block)), block)
@@ -139,7 +139,7 @@ def _compress_xerial(data: memoryview) -> bytes:
 
 
 def _decompress_snappy(view: memoryview, cap: int, where: str) -> memoryview:
-    # Two walks instead of a list: blocks may be a few bytes each, and there may be millions.
+    # Two passes instead of a list: there may be millions of blocks of a few bytes.
     size = sum(_snappy_size(block, where) for block in _snappy_blocks(view, where))
     if size > cap:
         raise DecompressedTooLarge(f"at most {cap} bytes", f"{size} bytes announced", where)
@@ -151,14 +151,14 @@ def _decompress_snappy(view: memoryview, cap: int, where: str) -> memoryview:
 
 
 def _snappy_blocks(view: memoryview, where: str) -> Iterator[memoryview]:
-    # No bare block can start with the magic: it would copy from before its own beginning.
+    # A bare block cannot start with the magic: it would copy from before its start.
     if not _starts_with(view, XERIAL_MAGIC):
         yield view
         return
     position = 0
     while position < len(view):
-        # Streams may follow each other. The two version numbers are not looked at: some producers
-        # write them in the wrong byte order.
+        # Several streams may follow each other. The two version numbers are ignored, because some
+        # producers write them in the wrong byte order.
         starts_stream = _starts_with(view, XERIAL_MAGIC, position)
         head = len(XERIAL_HEADER) if starts_stream else _I32.size
         left = len(view) - position - head
@@ -210,7 +210,7 @@ def _decompress_frames(codec: Codec, view: memoryview, cap: int, where: str) -> 
             return memoryview(output)
         if size == cap:
             raise DecompressedTooLarge(f"at most {cap} bytes", "more", where)
-        del output  # before the next is made, so that the two are never held together
+        del output  # freed before the next one is allocated, so that there is only one
         size = min(max(size * GROWTH, SMALLEST_GUESS), cap)
 
 
@@ -222,7 +222,7 @@ _DECOMPRESS_INTO: Final[dict[Codec, Callable[[memoryview, bytearray], int]]] = {
 
 
 def _announced_size(codec: Codec, view: memoryview) -> int | None:
-    """The content size that a frame gives, if it does.
+    """The content size that a frame announces, if any.
 
     lz4 and zstd give it in the first frame: if it is over the limit, the block is refused. gzip
     gives it at the end, modulo 2**32 and for the last member only, so there it is just a hint.

@@ -63,13 +63,13 @@ class UnknownApiKey(MessageError):
 
 
 class UnsupportedVersion(MessageError):
-    """The API exists, the asked version of it does not."""
+    """The API exists, but not in the requested version."""
 
     summary = "unsupported API version"
 
 
 class MalformedMessage(MessageError):
-    """The body ends early, has an impossible length, or holds text that is not UTF-8."""
+    """The body ends early, has an invalid length, or has text that is not UTF-8."""
 
     summary = "malformed message"
 
@@ -87,7 +87,7 @@ class TruncatedBatch(BatchError):
 
 
 class InvalidBatchLength(BatchError):
-    """The length field is too small to hold a header (or negative)."""
+    """The length field is negative or too small for a header."""
 
     summary = "invalid record batch length"
 
@@ -117,13 +117,13 @@ class DecompressionFailed(BatchError):
 
 
 class DecompressedTooLarge(BatchError):
-    """The block grows past the limit: a bomb, or a limit set too low."""
+    """The block exceeds the limit: a decompression bomb, or a limit that is too low."""
 
     summary = "decompressed size over the limit"
 
 
 class RecordError(BatchError):
-    """The header is sound, a record inside the batch is not."""
+    """The header is valid, but a record in the batch is not."""
 
     summary = "bad record"
 
@@ -135,13 +135,13 @@ class InvalidVarint(RecordError):
 
 
 class NegativeLength(RecordError):
-    """A length that may not be negative is, or is below the -1 that means null."""
+    """An invalid negative length; only -1 is allowed, where it means null."""
 
     summary = "negative length"
 
 
 class LengthPastEnd(RecordError):
-    """A length points past the end of its record or of the batch."""
+    """A length exceeds its record or the batch."""
 
     summary = "length past the end"
 

@@ -3,15 +3,14 @@
 Made for `asyncio.BufferedProtocol`: the socket reads straight into `get_buffer()`, and
 `buffer_updated(n)` returns the frames that are now whole, as views of that memory.
 
-- A chunk of memory is written once and never reused, so a view stays true for as long as someone
-  holds it, and may be patched in place. A new chunk replaces a full one.
-- A connection begins with a small chunk and gets larger ones as it sends: thousands that say little
-  cost little, also in the moment in which all of them close. After a frame that is larger than a
-  chunk the next one is received in a chunk of that size, so it need not be moved.
+- A chunk of memory is written once and never reused, so a view stays valid as long as it is
+  referenced, and may be patched in place. A new chunk replaces a full one.
+- A connection starts with a small chunk and gets larger ones as it sends, so that thousands of
+  quiet connections cost little, even when all of them close at once. After a frame that is larger
+  than a chunk the next one is received in a chunk of that size and need not be moved.
 - A frame that does not fit the current chunk moves to a larger one. A chunk is at most
   `GROWTH` times what has arrived, so a client cannot claim memory with a length prefix alone.
-- An impossible size ends the stream: the frames before it are still returned, then `error` is
-  set.
+- An invalid size ends the stream: the frames before it are still returned, then `error` is set.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ from typing import Final
 from ottla.wire.errors import FrameError, FrameTooLarge, FrameTooShort, NegativeFrameLength
 
 CHUNK_BYTES: Final = 64 * 1024  # one read of a busy socket
-MAX_CHUNK_BYTES: Final = 256 * 1024  # the same of one that sends larger frames
+MAX_CHUNK_BYTES: Final = 256 * 1024  # one read of a socket with larger frames
 FIRST_CHUNK_BYTES: Final = 4 * 1024
 CHUNK_GROWTH: Final = 4  # from one chunk to the next
-MIN_READ_BYTES: Final = 4 * 1024  # a read into less would cost a system call for little data
+MIN_READ_BYTES: Final = 4 * 1024  # with less room a system call would read too little
 GROWTH: Final = 16  # a frame of the usual largest size, 1 MiB, moves once
 PREFIX_BYTES: Final = 4
-MIN_FRAME_BYTES: Final = 4  # a correlation id: the smallest thing any frame carries
+MIN_FRAME_BYTES: Final = 4  # a correlation id, the smallest content of a frame
 
 _PREFIX = struct.Struct(">i")
 _NO_CHUNK = memoryview(b"")
@@ -44,9 +43,9 @@ class FrameParser:
         self.error: FrameError | None = None
         self._chunk = _NO_CHUNK
         self._next_size = FIRST_CHUNK_BYTES
-        self._start = 0  # where the frame that is being received begins, prefix included
-        self._end = 0  # how far the chunk is filled
-        self._wanted = 0  # the whole size of that frame, 0 until its prefix is there
+        self._start = 0  # start of the current frame, including its prefix
+        self._end = 0  # end of the received bytes in the chunk
+        self._wanted = 0  # whole size of that frame, 0 until its prefix is received
 
     @property
     def pending_bytes(self) -> int:
@@ -55,7 +54,7 @@ class FrameParser:
 
     @property
     def announced_bytes(self) -> int:
-        """The whole size of the frame that is being received, 0 until its prefix is there."""
+        """The whole size of the current frame, 0 until its prefix is received."""
         return self._wanted
 
     def get_buffer(self, sizehint: int = -1) -> memoryview:
@@ -72,7 +71,7 @@ class FrameParser:
         return self._chunk[self._end :]
 
     def buffer_updated(self, nbytes: int) -> list[memoryview]:
-        """The frames that `nbytes` more bytes have made whole, without their prefixes."""
+        """The frames that `nbytes` more bytes complete, without their prefixes."""
         self._end += nbytes
         frames = []
         chunk, start, end = self._chunk, self._start, self._end
@@ -97,7 +96,7 @@ class FrameParser:
         return frames
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[memoryview]:
-        """The same for bytes that have been read elsewhere; they are copied in."""
+        """The same for bytes that were read elsewhere; copies them."""
         frames = []
         view = memoryview(data)
         while view and self.error is None:

@@ -1,10 +1,10 @@
-"""Requests and responses as they travel: size, header, body.
+"""Requests and responses on the wire: size, header, body.
 
 - A request header holds API key, version, correlation id and a client id that keeps its legacy
   form in every version; flexible versions add a tag section, whose unknown tags are skipped.
 - A response header is the correlation id; flexible versions add a tag section. ApiVersions is the
-  exception: a client reads its answer before it knows what the broker speaks, so the header stays
-  the old one whatever the version.
+  exception: a client reads its response before it knows the broker's versions, so all versions have
+  the old header.
 - Bytes after the body are ignored, as Kafka does: librdkafka 2.16 sends three when it asks for the
   metadata of all topics.
 """
@@ -67,7 +67,7 @@ def is_flexible(api_key: int, version: int) -> bool:
 
 
 class Codec:
-    """Requests and responses of one version of an API; made once, by `codec`."""
+    """Requests and responses of one version of an API; `codec` creates it once."""
 
     __slots__ = ("_start", "_start_size", "_write", "flexible", "read")
 

@@ -25,7 +25,7 @@ MAX_UVARINT_BYTES: Final = 5
 
 
 class _Malformed(Exception):
-    """Raised by compiled code, which does not know what message it is part of."""
+    """Raised by compiled code, which does not know its message."""
 
 
 def read_uvarint(buffer: memoryview, position: int) -> tuple[int, int]:
@@ -187,7 +187,7 @@ class _Source:
 
 
 def _runs(fields: list[Field]) -> Iterator[list[Field]]:
-    """Neighbouring fixed-size fields together, everything else alone."""
+    """Group adjacent fixed-size fields; each other field is alone."""
     run: list[Field] = []
     for field in fields:
         if not field.array and isinstance(field.type, str) and field.type in FIXED:

@@ -1,16 +1,16 @@
-"""Single records, read out of a batch; `builder` is the way back.
+"""Reads single records of a batch; `builder` writes them.
 
-This is the convenient path, one Python object per record, for coordinators, tests and small
-consumers; bulk reading and writing is columnar and lives in `kernels`. Rules:
+This is the convenient way with one Python object per record, for coordinators, tests and small
+consumers; bulk decoding and encoding is columnar and in `kernels`. Rules:
 
 - Keys and values are `bytes`, copied out of the batch: a record is kept, compared and used as a
-  dict key long after the buffer that carried it is gone, and a view would hold all of that buffer.
-- Every length is checked against the record it stands in, every record against the batch, and the
-  number of records against the header. Malformed bytes raise a BatchError, nothing else.
+  dict key long after its buffer is needed, and a view would keep the whole buffer.
+- Every length is checked against its record, every record against the batch, and the number of
+  records against the header. Malformed bytes raise a BatchError, nothing else.
 - Offset deltas rise strictly and stay within the header's last one; compaction leaves gaps.
-- With log-append time all records carry the batch's largest timestamp, whatever their deltas say.
+- With log-append time all records have the batch's largest timestamp; their deltas are ignored.
 - Header keys that are not UTF-8 are read with replacement characters, as Kafka's own reader does,
-  so that one careless producer cannot stop every consumer behind it.
+  so that one careless producer cannot stop all consumers.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ MARKER_VALUE = struct.Struct(">hi")
 class Record(NamedTuple):
     """One record with its place in the partition.
 
-    The batch says whether `timestamp` is the producer's or the broker's.
+    The batch tells whether the producer or the broker set `timestamp`.
     """
 
     offset: int
@@ -148,10 +148,10 @@ def _control_type(record: Record, where: str) -> ControlType:
 
 
 def _read_plain(data: bytes, at: int) -> tuple[int, int, int, bytes | None, bytes | None] | None:
-    """Where the record ends, timestamp delta, offset delta, key and value, if it is a plain one.
+    """The end, timestamp delta, offset delta, key and value of a plain record; else None.
 
-    Most are: all numbers in one or two bytes, none negative but the length of a null, no headers.
-    Whatever is not, bad bytes included, is left to the reader below, which takes far longer.
+    Most records are plain: all numbers in one or two bytes, none negative except the length of a
+    null, no headers. All others, also invalid ones, are left to the much slower reader below.
     """
     try:
         size = data[at]
@@ -201,7 +201,7 @@ def _read_plain(data: bytes, at: int) -> tuple[int, int, int, bytes | None, byte
 
 
 class _RecordReader:
-    """Walks over a block. No field may reach past `end`, where the record at hand says it ends."""
+    """Reads a block record by record. No field may exceed `end`, the end of the current record."""
 
     __slots__ = ("_batch", "block", "end", "position", "start")
 

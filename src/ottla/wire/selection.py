@@ -1,7 +1,7 @@
 """Select the batches with records for a reader, and find the next offset.
 
-Control batches hold none. Of a reader of committed records, the transactions named in a Fetch
-answer's aborted list hold none either, from their first offset up to the producer's abort marker.
+Control batches have none. For a reader of committed records, neither have the transactions in the
+aborted list of a Fetch response, from their first offset up to the producer's abort marker.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def data_batches(
     verify_crc: bool,
     limit: int,
 ) -> Iterator[RecordBatch]:
-    """The batches with records; `aborted` are the (producer id, first offset) of a Fetch answer.
+    """The batches with records; `aborted` are the (producer id, first offset) of a Fetch response.
 
     `limit` is how far a control batch may be decompressed.
     """

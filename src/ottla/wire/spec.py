@@ -1,10 +1,9 @@
 """Field tables of messages in all versions, from which readers and writers are compiled.
 
-A struct is one NamedTuple that spans all versions of its message; its `Field` rows say from which
-version to which a field is on the wire, where it may be null and where it is a tagged field.
-A field that a version does not have is left out when written and takes its default when read.
-Times are integers in milliseconds (their names end in `_ms`), error codes are integers, uuids are
-16 bytes, records are any buffer and are never copied.
+A struct is one NamedTuple for all versions of its message; its `Field` rows tell in which versions
+a field exists, may be null and is a tagged field. A field that a version does not have is left out
+when written and takes its default when read. Times are integers in milliseconds (their names end in
+`_ms`), error codes are integers, uuids are 16 bytes, records are any buffer and are never copied.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ FIXED: Final = {
 }
 INTEGERS: Final = frozenset({"int8", "int16", "uint16", "int32", "int64"})
 MAX_STRING_BYTES: Final = 0x7FFF
-"""What fits the length of the older forms; Kafka reads no longer ones in the newer ones either."""
+"""The largest length in the older forms; Kafka has the same limit in the newer forms."""
 
 ZERO_UUID = bytes(16)
 ALWAYS: Span = (0, 0x7FFF)

@@ -1,4 +1,4 @@
-"""Unsigned varints as the messages use them: lengths, counts, tags."""
+"""Unsigned varints of messages: lengths, counts, tags."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import ClassVar, Final
 
 
 class UvarintTable(dict[int, bytes]):
-    """The encoding of any non-negative integer; the small ones are remembered.
+    """The encoding of any non-negative integer; small ones are cached.
 
     Lengths of names, arrays and small batches repeat often, lengths of large batches hardly ever.
     """

@@ -1,9 +1,9 @@
 """Writers: for each message and version one straight-line function, compiled on first use.
 
 A writer takes the message's NamedTuple and returns parts for a vectored write. Bytes between two
-records fields are one part; records are parts of their own and never copied. A records value may
-be one buffer, or a list or tuple of buffers (slices of several files) that count as one value.
-Byte for byte the result is what kio's interpreted writer gives.
+records fields are one part; records are parts of their own and never copied. A records value may be
+one buffer, or a list or tuple of buffers (slices of several files) that count as one value. The
+result is byte for byte that of kio's interpreted writer.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Writer: TypeAlias = "Callable[[Any], Parts]"
 
 
 class UnwritableValue(ValueError):
-    """A value that its field cannot carry: null, out of range, too long or of the wrong type."""
+    """A value that does not fit its field: null, out of range, too long or of the wrong type."""
 
 
 @cache

@@ -1,8 +1,8 @@
 """Record batches to Arrow columns and back, without a Python object per record.
 
-`batches_to_arrow` reads the bytes of fetch answers or log segments into the schema of Spark's
-Kafka source; `arrow_to_batches` writes columns as batches that are ready to be produced. This
-package needs the `arrow` extra.
+`batches_to_arrow` decodes the bytes of fetch responses or log segments into the schema of Spark's
+Kafka source; `arrow_to_batches` encodes columns as batches for Produce. This package needs the
+`arrow` extra.
 """
 
 from ottla.wire.arrow.decode import (

@@ -2,15 +2,15 @@
 
 Rules:
 
-- The values of uncompressed batches are copied once, from where they came in to the column.
-- Every batch that may give rows is checked whole (CRC, then each record), whatever columns are
-  asked for. Only a timestamp outside the range of microseconds is accepted if its column is not
-  read.
-- Control batches give no rows. Of aborted transactions, those named in `aborted` give none.
-- A row without headers has null headers; a header key that is not UTF-8 reads with U+FFFD where
-  it is broken. Both as in Spark's own Kafka source.
-- Columns have 32-bit offsets, the only ones Spark takes: over 2 GiB in one column raises
-  ColumnTooLarge, and the caller hands in fewer buffers at a time.
+- The values of uncompressed batches are copied once, from the input buffer to the column.
+- Every batch that may have rows is checked completely (CRC, then each record), whichever columns
+  are requested. Only a timestamp outside the range of microseconds is accepted if its column is not
+  requested.
+- Control batches have no rows, and neither have the aborted transactions in `aborted`.
+- A row without headers has null headers; invalid UTF-8 in a header key becomes U+FFFD. Both as in
+  Spark's own Kafka source.
+- Columns have 32-bit offsets, because Spark supports no others: more than 2 GiB in one column
+  raises ColumnTooLarge, and the caller must pass fewer buffers at a time.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ SCHEMA: Final = pa.schema(
 )
 
 DECOMPRESSED_LIMIT: Final = 1024 * 1024 * 1024
-"""For one call: half of what a column holds, so that bombs stop before columns are made."""
+"""Most decompressed bytes per call: half of what a column holds, so that bombs fail early."""
 
 MIN_OFFSET: Final = -0x8000000000000000
 MAX_OFFSET: Final = 0x7FFFFFFFFFFFFFFF
 
-# In the order in which the kernel takes them.
+# In the order of the kernel's parameters.
 _FIXED: Final[dict[str, type[np.int64 | np.int32]]] = {
     "offset": np.int64,
     "timestamp": np.int64,
@@ -69,7 +69,7 @@ _VARIABLE: Final = ("key", "value", "headers")
 
 
 class ColumnTooLarge(ValueError):
-    """A column would pass 2 GiB; nothing is wrong with the data."""
+    """A column would exceed 2 GiB; the data are valid."""
 
 
 def batches_to_arrow(
@@ -87,9 +87,10 @@ def batches_to_arrow(
 ) -> pa.RecordBatch:
     """The records with start_offset <= offset < end_offset, in the order of `buffers`.
 
-    Each buffer holds whole batches back to back; with `partial_tail` it may end inside one, which
-    is left out. `columns` are names of SCHEMA, and come out in the order given; others are neither
-    written nor copied. `aborted` are the (producer id, first offset) of a Fetch answer.
+    Each buffer has whole batches back to back; with `partial_tail` it may end inside one, which is
+    left out. `columns` are names of SCHEMA, and the result has them in this order; other columns
+    are neither written nor copied. `aborted` are the (producer id, first offset) of a Fetch
+    response.
     """
     check_columns(columns)
     start = MIN_OFFSET if start_offset is None else start_offset
@@ -110,7 +111,7 @@ def batches_to_arrow(
         scanned = _scan(plan, start, end, columns)
     except BatchError as error:
         raise type(error)(error.expected, error.got, f"{where}: {error.where}") from None
-    made = columns or ("partition",)  # a batch made of no columns would have no rows
+    made = columns or ("partition",)  # a batch without columns would have no rows
     rows = pa.RecordBatch.from_arrays(
         [_column(name, scanned, topic, partition) for name in made],
         schema=pa.schema([SCHEMA.field(name) for name in made]),
@@ -136,7 +137,7 @@ def _plan(batches: list[RecordBatch], verify_crc: bool, decompressed_limit: int)
             batch.verify_crc()
         block = batch.payload
         codec = codec_of(batch.attributes)
-        # Compaction leaves bare headers, whatever codec their records had.
+        # Compaction leaves headers without records, with the old codec in their attributes.
         if codec is not Codec.NONE and len(block):
             block = decompress(codec, block, limit=budget, where=where)
             budget -= len(block)
@@ -174,7 +175,7 @@ class _Pieces(NamedTuple):
 
 
 class _Scanned(NamedTuple):
-    plan: _Plan  # held for as long as addresses into its blocks are
+    plan: _Plan  # kept as long as addresses into its blocks are used
     rows: int
     fixed: dict[str, npt.NDArray[np.int64 | np.int32]]
     pieces: dict[str, _Pieces]
@@ -243,5 +244,5 @@ def _readable(keys: pa.Array) -> pa.Array:
     try:
         return keys.cast(pa.string())
     except pa.ArrowInvalid:
-        # Rare enough to go one by one: only a broken producer writes such keys.
+        # One by one, because it is rare: only a broken producer writes such keys.
         return pa.array([key.decode(errors="replace") for key in keys.to_pylist()], pa.string())

@@ -1,12 +1,12 @@
-"""Columns to record batches that are ready to be produced.
+"""Columns to record batches for Produce.
 
 Rules:
 
-- Keys, values and headers are binary or string columns of any kind; text goes out as UTF-8.
-- Nulls go out as null keys, values and header values. A null list of headers is an empty one; a
-  header without a key is an error, and so is a record that fits into no batch.
-- A batch is cut by its uncompressed size. Where compression does not make it smaller it goes out
-  uncompressed, as librdkafka does, so that no batch passes the limit.
+- Keys, values and headers are binary or string columns of any kind; text is encoded as UTF-8.
+- Nulls become null keys, values and header values. A null list of headers counts as empty; a header
+  without a key is an error, and so is a record that does not fit into a batch.
+- Batches are limited by their uncompressed size. A batch that compression does not make smaller is
+  sent uncompressed, as librdkafka does, so that no batch exceeds the limit.
 - Offset deltas count from 0; the base timestamp is that of the first record.
 """
 
@@ -59,7 +59,7 @@ class NullHeaderKey(ValueError):
 
 
 class UnsupportedColumn(ValueError):
-    """A column has a type that records cannot carry."""
+    """A column has a type that cannot be encoded."""
 
 
 class BatchOptions(NamedTuple):
@@ -212,7 +212,7 @@ def _has_offsets(kind: pa.DataType) -> bool:
 
 
 def _offsets(array: pa.Array) -> I64:
-    """The offsets of the rows in view, 64 bits wide, so that there is one kernel for both."""
+    """The offsets of the visible rows as 64-bit numbers, so that one kernel handles both widths."""
     types = pa.types
     large = (
         types.is_large_binary(array.type)

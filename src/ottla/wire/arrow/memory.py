@@ -1,4 +1,4 @@
-"""Where columns and batches get their memory."""
+"""Allocates memory for columns and batches."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ Number = TypeVar("Number", bound=np.integer)
 
 
 def allocate(count: int, dtype: type[Number]) -> npt.NDArray[Number]:
-    """Uninitialised memory from Arrow's pool, which keeps pages that the system would take back."""
+    """Uninitialised memory from Arrow's pool, which keeps freed pages instead of returning them."""
     return np.frombuffer(pa.allocate_buffer(count * np.dtype(dtype).itemsize), dtype)

@@ -1,8 +1,8 @@
-"""Records to columns: one walk that finds and checks everything, then one copy per column.
+"""Records to columns: one pass that finds and checks everything, then one copy per column.
 
-The walk reads payloads (uncompressed records) by address, so the bytes of many fetches need not
-lie together. It writes fixed-width values in place, and for the variable ones where they are and
-where they will end in the column; `jit.gather` then copies each once.
+The pass reads payloads (uncompressed records) by address, so the bytes of many fetches need not be
+contiguous. It writes fixed-width values directly; for variable ones it notes their address and
+their end in the column, and `jit.gather` then copies each once.
 
 A record is `varint length, int8 attributes, varlong timestamp delta, varint offset delta, key,
 value, varint header count, headers`; key and value are a varint length (-1 for null) and bytes.
@@ -51,14 +51,14 @@ MAX_INT64: Final = 0x7FFFFFFFFFFFFFFF
 MIN_INT64: Final = -0x8000000000000000
 MICROSECONDS: Final = 1000
 MAX_TIMESTAMP_MS: Final = MAX_INT64 // MICROSECONDS
-"""Beyond it (the year 294,247) a timestamp has no value in microseconds."""
+"""Later timestamps (after the year 294,247) have no value in microseconds."""
 
 
 class Record(NamedTuple):
     """A record's parts by address.
 
-    Unless the status is OK, `end` is where the fault is, `detail` what was found there, and the
-    rest means nothing.
+    If the status is not OK, `end` is the place of the error, `detail` the value found there, and
+    the other fields are undefined.
     """
 
     status: int
@@ -100,7 +100,7 @@ def _long_varint(position: int, end: int, bits: int) -> tuple[int, int]:
     shift = 0
     while position < end:
         byte = byte_at(position)
-        # The last byte a type allows has room for only some bits, and none for a continuation.
+        # The last allowed byte of a type has room for some bits only, and no continuation bit.
         if shift + 7 > bits and byte >> (bits - shift):
             return 0, -1
         value |= (byte & 0x7F) << shift
@@ -192,7 +192,7 @@ def _record(start: int, limit: int) -> Record:
         return _bad(LENGTH_PAST_END, position, count)
     if count == 0 and headers == end:
         detail = 0
-    else:  # a call, which the many records without headers need not pay for
+    else:  # records without headers need not pay for the call
         status, end, detail = _walk_headers(headers, end, count)
     return Record(
         status,
@@ -225,7 +225,7 @@ def _put_fixed(fixed: Fixed, row: int, offset: int, timestamp: int, log_append_t
 
 @inlined
 def _put(column: Pieces, row: int, end: int, address: int, length: int) -> int:
-    """Note where the bytes of `row` are, and return where they end in the column."""
+    """Note the address of the bytes of `row`; returns their end in the column."""
     if column.sources == NOT_WANTED:
         return end
     store_i64(column.sources, row, address)
@@ -249,8 +249,8 @@ def scan(
 ) -> tuple[int, int, int, int, int, int]:
     """Walk every batch of `plan`, write the rows with start_offset <= offset < end_offset.
 
-    The arrays behind the addresses have room for all records that the plan counts. The pieces of
-    `headers` are a row's headers, counted, not measured. With log append time, the plan's base
+    The arrays at the addresses have room for all records of the plan. The pieces of `headers` are
+    the headers of a row, with their number as length. With log append time, the plan's base
     timestamp is the batch's largest.
 
     Returns (status, batch, record, position, detail, rows).
@@ -317,7 +317,7 @@ def scan_headers(sources: I64, ends: I32, rows: int, keys: Pieces, values: Piece
 
 @kernel
 def summarize(address: int, size: int, count: int) -> tuple[int, int, int, int, int, int, int]:
-    """Walk one batch's records and write nothing.
+    """Check the records of one batch without writing.
 
     Returns (status, record, position, detail, null keys, largest timestamp delta, smallest one
     but no more than 0). The rules are those of `walk`, which are stricter than a reader's.

@@ -1,7 +1,7 @@
 """Columns to records: one pass that measures and cuts into batches, one that writes.
 
-Columns come as addresses of Arrow's buffers. They are trusted, as Arrow's own functions trust
-them: callers must validate arrays from outside first.
+Columns are addresses of Arrow's buffers. They are not checked, as in Arrow's own functions: callers
+must validate arrays from untrusted sources first.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How kernels are compiled, and the few operations on addresses that they are built from."""
+"""Compiles kernels, and defines their basic operations on addresses."""
 
 from __future__ import annotations
 
@@ -36,14 +36,15 @@ def kernel(function: F) -> F:
 
 
 def inlined(function: F) -> F:
-    """A part of kernels. LLVM alone would leave calls, which cost more than a varint does.
+    """A function that is inlined into kernels; LLVM alone would keep calls, which cost more than a
+    varint.
 
     Parts take and return numbers only: an array as an argument costs two atomic operations.
     """
     return cast("F", numba.njit(nogil=True, forceinline=True)(function))
 
 
-# The arguments of code generators belong to numba, which has no types for them.
+# Numba passes the arguments of code generators and has no types for them.
 @intrinsic
 def _byte_at(_typing: Any, address: Any) -> Any:
     """The byte at `address`."""
@@ -99,7 +100,7 @@ def _memcpy_intrinsic(_typing: Any, target: Any, source: Any, size: Any) -> Any:
 
 @intrinsic
 def _copy_word_intrinsic(_typing: Any, target: Any, source: Any) -> Any:
-    """Eight bytes, wherever they are aligned."""
+    """Eight bytes, at any alignment."""
 
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         to, from_ = (builder.inttoptr(a, cgutils.intp_t.as_pointer()) for a in arguments)
@@ -109,7 +110,7 @@ def _copy_word_intrinsic(_typing: Any, target: Any, source: Any) -> Any:
     return types.void(types.int64, types.int64), generate
 
 
-# What kernels see of the above; an intrinsic's own first parameter is numba's.
+# The intrinsics as kernels call them, without numba's first parameter.
 byte_at = cast("Callable[[int], int]", _byte_at)
 load_i64 = cast("Callable[[int, int], int]", _load_i64)
 store_i8 = cast("Callable[[int, int, int], None]", _store(8))
@@ -121,7 +122,7 @@ _copy_word = cast("Callable[[int, int], None]", _copy_word_intrinsic)
 
 @inlined
 def copy_bytes(target: int, source: int, size: int) -> None:
-    """memcpy. The call itself is the cost for short sizes, so those go by words that overlap."""
+    """memcpy. A call is expensive for short sizes, so those are copied by overlapping words."""
     if size > _SHORT or size < _WORD:
         _memcpy(target, source, size)
         return

@@ -1,4 +1,4 @@
-"""What kernels report, as errors, and the check of one batch's records without columns."""
+"""Converts the status of kernels to errors, and checks the records of a batch without columns."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def address_of(buffer: ReadableBuffer | npt.NDArray[Any]) -> int:
-    """Where the bytes of `buffer` are; good for as long as the buffer is held."""
+    """The address of `buffer`; valid as long as the buffer is referenced."""
     array: npt.NDArray[Any] = (
         buffer if isinstance(buffer, np.ndarray) else np.frombuffer(memoryview(buffer), np.uint8)
     )
