@@ -133,6 +133,25 @@ async def test_a_partition_whose_sync_is_under_way_is_held(room: Room) -> None:
     assert held.log.high_watermark == 3
 
 
+async def test_the_next_direct_sync_begins_before_answers_are_sent(room: Room) -> None:
+    """The disk works while the answers of the one before are written."""
+    (large,) = room.open("large")
+    await room.ready(large)
+    before = room.journal.counts.direct
+    begun: list[int] = []
+    sync = room.disk.hold("fdatasync", "/large-0/")
+    answers = [Answer(lambda: begun.append(room.journal.counts.direct - before)) for _ in range(2)]
+    room.append(large, EXTENT_MAX_BYTES + 1)
+    room.journal.enlist([large], answers[0])
+    await sync.wait()
+    room.append(large, EXTENT_MAX_BYTES + 1)
+    room.journal.enlist([large], answers[1])
+    await asyncio.sleep(0)  # its turn comes while the first sync is under way
+    room.disk.release()
+    await until(lambda: all(answer.is_sent for answer in answers))
+    assert begun == [2, 2]
+
+
 async def test_a_barrier_needs_nobody_else(room: Room) -> None:
     """It waited for the next slot that somebody else would write."""
     await asyncio.wait_for(room.journal.barrier(), PATIENCE)
@@ -190,8 +209,10 @@ async def test_batches_that_the_journal_will_not_take_are_not_kept(room: Room) -
     assert not one.log.fresh.chunks
     room.disk.release()
     await asyncio.wait_for(first, PATIENCE)
+    unkept = one.log.log_end_offset
     await room.write(one)
-    assert one.log.high_watermark == one.log.recovery_point == one.log.log_end_offset
+    assert one.log.recovery_point >= unkept
+    assert one.log.high_watermark == one.log.log_end_offset == unkept + 1
 
 
 # -- files ----------------------------------------------------------------------------------------
@@ -235,6 +256,23 @@ async def test_rounds_are_direct_while_no_file_is_free(room: Room) -> None:
     await room.write(other)
     assert len(room.disk.written()) == 1
     assert slots == 2 * SLOTS
+
+
+async def test_files_are_checkpointed_one_at_a_time(room: Room) -> None:
+    """They are free in order anyway, and one sync of the disk for many logs covers both."""
+    slow, other, third = room.open("slow", "other", "third")
+    await room.ready(slow, other, third)
+    sync = room.disk.hold("fdatasync", "/slow-0/")
+    for _ in range(SLOTS):
+        await room.write(slow)
+    await until(lambda: bool(room.journal.free_files))
+    for _ in range(SLOTS):
+        await room.write(other)
+    await room.write(third)  # no file is free
+    await sync.wait()
+    assert not room.disk.synced("/other-0/")
+    room.disk.release()
+    await until(lambda: room.journal.counts.checkpoints == 2)
 
 
 async def test_an_idle_journal_covers_nothing(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -415,7 +453,7 @@ async def test_nothing_is_begun_while_the_journal_is_closed(
     oldest, newer, direct = room.open("oldest", "newer", "direct")
     await room.ready(oldest, newer, direct)
     room.disk.break_("open", f"{STATE_FILE}.2", errno.ENOSPC)
-    syncs = [room.disk.hold("fdatasync", f"/{name}-0/") for name in ("oldest", "newer")]
+    sync = room.disk.hold("fdatasync", "/oldest-0/")
     for partition in (oldest, newer):
         for _ in range(SLOTS):
             await room.write(partition)
@@ -428,10 +466,9 @@ async def test_nothing_is_begun_while_the_journal_is_closed(
     await room.journal.drain()
     closing = asyncio.ensure_future(room.journal.close())
     await asyncio.sleep(0)
-    syncs[1].release()
-    await until(lambda: newer.log.recovery_point == newer.log.log_end_offset)
-    syncs[0].release()
+    sync.release()
     await asyncio.wait_for(closing, PATIENCE)
+    assert newer.log.recovery_point < newer.log.log_end_offset  # no checkpoint began, either
     assert journal_files(tmp_path) == [STATE_FILE, f"{STATE_FILE}.0", f"{STATE_FILE}.1"]
     room.executor.shutdown()
     room.data.close()

@@ -83,7 +83,7 @@ class _Lane:
         if not coming:
             coming.append(_Round())
             if self._current is None:
-                self._loop.call_soon(self._begin)
+                self._loop.call_soon(self.begin)
         elif self._at_once is not None and len(coming[-1].dirty) >= self._at_once:
             coming.append(_Round())
         return coming[-1]
@@ -91,7 +91,10 @@ class _Lane:
     def last(self) -> _Round | None:
         return self._coming[-1] if self._coming else self._current
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
+        """Start the next round, unless one is running."""
+        if self._current is not None or not self._coming:
+            return
         self._current = current = self._coming.popleft()
         dirty = tuple(current.dirty)
         current.left = min(len(dirty), self._threads)
@@ -121,8 +124,7 @@ class _Lane:
             return
         self.rounds += 1
         self._current = None
-        if self._coming:
-            self._begin()  # before anybody is answered: the disk works meanwhile
+        self.begin()  # before anybody is answered: the disk works meanwhile
         current.end()
 
 
@@ -147,6 +149,12 @@ class GroupFlusher:
                 ack.waits += 1
                 round_.acks.append(ack)
         return bool(partitions)
+
+    def begin(self, partitions: Sequence[HostedPartition], ack: Ack) -> None:
+        """Like `enlist`, without waiting for others of this turn of the loop."""
+        self.enlist(partitions, ack)
+        self._lane.begin()
+        self._new.begin()
 
     def join(self, partitions: Sequence[HostedPartition]) -> asyncio.Future[None] | None:
         """Completes when everything these logs hold now is durable, or their log is offline."""

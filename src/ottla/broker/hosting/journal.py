@@ -18,6 +18,7 @@ import asyncio
 import logging
 import os
 import threading
+from collections import deque
 from contextlib import nullcontext
 from functools import partial
 from queue import SimpleQueue
@@ -74,6 +75,19 @@ class _Waiter:
             self.future.set_result(None)
 
 
+class _DirectRound:
+    """An `Ack` of the journal itself, for the partitions of a round that are synced directly."""
+
+    __slots__ = ("_ended", "waits")
+
+    def __init__(self, ended: Callable[[], None]) -> None:
+        self._ended = ended
+        self.waits = 0
+
+    def settle(self) -> None:
+        self._ended()
+
+
 class JournalDurability:
     """A `Durability`; see the module's docstring."""
 
@@ -114,6 +128,8 @@ class JournalDurability:
         self._writing: Mapping[HostedPartition, int] = {}
         self._direct: set[HostedPartition] = set()
         self._jobs: set[asyncio.Future[Any]] = set()
+        self._full: deque[tuple[int, Mapping[HostedPartition, int]]] = deque()
+        self._is_checkpointing = False
         self._idle_at = 0  # the next slot's number when it was last looked at
         self._idle: asyncio.TimerHandle | None = None
         self._retries: set[asyncio.TimerHandle] = set()
@@ -191,9 +207,9 @@ class JournalDurability:
 
     def _cut(self) -> None:
         self._is_due = False
-        joined, self._joined = self._joined, []
-        if not joined:
+        if not self._joined or self._writer.in_flight:
             return
+        joined, self._joined = self._joined, []
         writer = self._writer
         writer.paused = self._data.leftover is not None
         fresh = []
@@ -280,16 +296,15 @@ class JournalDurability:
         self._direct.update(partitions)
         self.counts.direct += len(partitions)
 
-        def ended(_: object) -> None:
+        def ended() -> None:
             self._writer.direct_ended(partitions)
             self._direct.difference_update(partitions)
             self._joined += self._held
             self._held = []
+            self._cut()  # so that the disk works while answers are sent
             one_is_done(acks)
-            if self._joined:
-                self._cut_soon()
 
-        self._flusher.sync(partitions).add_done_callback(ended)
+        self._flusher.begin(partitions, _DirectRound(ended))
 
     # -- files ------------------------------------------------------------------------------------
 
@@ -322,8 +337,20 @@ class JournalDurability:
         self._drop_if_off()
 
     def _checkpoint(self, file: int, covers: Mapping[HostedPartition, int]) -> None:
-        """Sync the logs that a file of the journal is kept for."""
-        self._in_worker(partial(self._sync_logs, covers), partial(self._checkpointed, file, covers))
+        """Sync the logs that a file of the journal is kept for.
+
+        One file at a time: the sync for the first one covers most of what the next one needs.
+        """
+        self._full.append((file, covers))
+        self._checkpoint_next()
+
+    def _checkpoint_next(self) -> None:
+        if self._full and not self._is_checkpointing and not self._is_closed:
+            self._is_checkpointing = True
+            file, covers = self._full.popleft()
+            self._in_worker(
+                partial(self._sync_logs, covers), partial(self._checkpointed, file, covers)
+            )
 
     def _sync_logs(self, covers: Mapping[HostedPartition, int]) -> list[Failure]:
         """In a worker thread: which could not be synced."""
@@ -359,6 +386,7 @@ class JournalDurability:
         covers: Mapping[HostedPartition, int],
         job: asyncio.Future[list[Failure]],
     ) -> None:
+        self._is_checkpointing = False
         for partition, failure in job.result():
             logger.error("sync of %r failed; its log is offline", partition, exc_info=failure)
             partition.log.take_offline(failure)
@@ -366,10 +394,11 @@ class JournalDurability:
         if left:
             # Records that an offline log has lost may be only in the journal: keep it.
             self._retry(partial(self._checkpoint, file, left))
-            return
-        self.counts.checkpoints += 1
-        self._writer.checkpointed(file)
-        self._obey()
+        else:
+            self.counts.checkpoints += 1
+            self._writer.checkpointed(file)
+            self._obey()
+        self._checkpoint_next()
         self._drop_if_off()
 
     def _drop_if_off(self) -> None:

@@ -4,8 +4,10 @@ Rules:
 
 - One slot is under way at most, and slots are numbered without a gap.
 - A partition with much to write, and all of them while no file is free, are synced by themselves:
-  *direct*. While that sync is under way nothing new of the partition is journalled, because it
-  would be acknowledged before what lies below it: it is *held*.
+  *direct*. So are the largest of a round that has more than a slot should hold; many partitions
+  with little to write may fill two slots' worth, because syncs of their own would take longer.
+- While a direct sync is under way nothing new of the partition is journalled, because it would be
+  acknowledged before what lies below it: it is *held*.
 - A slot lies in one file. A file that has no room for the next slot is *full*; the logs that it
   covers are synced then, and after that, and after all files before it, it is free.
 - A write that failed acknowledges nothing. The journal is off from then on: everything is direct,
@@ -35,6 +37,9 @@ BLOCK: Final = 4096
 FILE_BYTES: Final = 8 << 20
 # A larger write is as fast in the log's own files.
 SLOT_MAX_BYTES: Final = 2 << 20
+# Writing so little takes less time than syncing a file: a slot of such extents may be twice as
+# large, which is half of a file.
+SMALL_EXTENT_BYTES: Final = 64 << 10
 
 K = TypeVar("K")
 
@@ -111,6 +116,7 @@ class JournalWriter(Generic[K]):
         self._extent_max = extent_max_bytes
         self._file_bytes = file_bytes
         self._slot_max = min(slot_max_bytes, file_bytes)
+        self._crowded_max = min(2 * slot_max_bytes, file_bytes)
         self._files: list[_File[K]] = []
         self._used: deque[_File[K]] = deque()  # oldest first; the current one is the last
         self._current: _File[K] | None = None
@@ -165,7 +171,10 @@ class JournalWriter(Generic[K]):
         if total > self._slot_max:
             small.sort(key=_size)
             while total > self._slot_max:
-                key, largest = small.pop()
+                key, largest = small[-1]
+                if largest.size <= SMALL_EXTENT_BYTES and total <= self._crowded_max:
+                    break
+                small.pop()
                 total -= largest.size + ENTRY_BYTES
                 direct.append(key)
         slot = None

@@ -12,7 +12,7 @@ from ottla.log.directory import DataDirectory
 from ottla.log.journal.files import JournalFiles
 from ottla.log.journal.replay import scan
 from ottla.log.journal.slots import NewExtent
-from ottla.log.journal.writer import Checkpoint, Fresh, JournalWriter, MakeFile
+from ottla.log.journal.writer import SLOT_MAX_BYTES, Checkpoint, Fresh, JournalWriter, MakeFile
 from ottla.log.os_storage import OsStorage
 from ottla.log.storage import MAX_IOVECS
 from tests.support.journal_crew import MemoryDirectory
@@ -61,6 +61,35 @@ def test_a_file_is_made_when_it_is_needed() -> None:
     writer.checkpointed(0)
     assert writer.commands() == []
     assert writer.is_empty
+
+
+def crowd(count: int, size: int) -> Round[int]:
+    """One round of a machine with the limits of a broker and a file that is free."""
+    writer: JournalWriter[int] = JournalWriter(STREAM, node=1, files=2, extent_max_bytes=256 * 1024)
+    cut(writer, 0)
+    writer.commands()
+    writer.direct_ended([0])
+    writer.made(0)
+    extents = [NewExtent(bytes(16), key, 1, 0, 1, size, [bytes(size)]) for key in range(count)]
+    return writer.cut([Fresh(extent.partition, extent) for extent in extents], now_ms=1)
+
+
+def test_many_small_extents_share_a_slot() -> None:
+    """A thousand partitions with little each: to sync hundreds of files would take far longer."""
+    found = crowd(2000, 1500)
+    assert not found.direct
+    assert len(found.journalled) == 2000
+    found = crowd(9000, 1000)
+    assert found.slot is not None
+    assert 2 * SLOT_MAX_BYTES - 10_000 < found.slot.size <= 2 * SLOT_MAX_BYTES
+    assert len(found.direct) + len(found.journalled) == 9000
+
+
+def test_the_largest_of_a_round_are_synced_by_themselves() -> None:
+    found = crowd(12, 200_000)
+    assert found.slot is not None
+    assert found.slot.size <= SLOT_MAX_BYTES
+    assert len(found.direct) == 2
 
 
 class Counting(OsStorage):
