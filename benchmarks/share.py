@@ -1,10 +1,12 @@
 """Share groups against Apache Kafka, against plain groups, and the machine behind them by itself.
 
-    python -m benchmarks.share [--quick]
+    python -m benchmarks.share [--quick] [--only=TEXT]
 
 confluent-kafka's ShareConsumer drives both brokers with implicit acknowledgements. Members join
 first; the clock runs from the first poll until every record has come, and the lag is checked to be
-nought at the end. `--quick` reads less. Where there is no JVM the script says what it skipped.
+nought at the end. A row whose range is wider than its distance from the target runs up to
+`MAX_ROUNDS` rounds. `--quick` reads less. Where there is no JVM the script says what it skipped.
+Parts: machine, kafka, plain, members.
 """
 
 from __future__ import annotations
@@ -19,11 +21,11 @@ import time
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from confluent_kafka import Consumer, Message, Producer, ShareConsumer
 
-from benchmarks._harness import Row, report, skipped
+from benchmarks._harness import Row, part, report, skipped, until_clear, wanted
 from benchmarks._ottla import OttlaProcess
 from benchmarks._peers import apache_kafka, why_no_jvm
 from ottla import Admin
@@ -43,11 +45,12 @@ if TYPE_CHECKING:
     from benchmarks.broker import Broker
 
 QUICK: Final = "--quick" in sys.argv
-ROUNDS: Final = 3
+ROUNDS: Final = 2 if QUICK else 5
+MAX_ROUNDS: Final = 2 if QUICK else 11
 VALUE: Final = b"v" * 1024
 RECORDS: Final = 200_000 if QUICK else 500_000
 TOPIC: Final = "records"
-MEMBERS: Final = (1, 8)
+TARGETS: Final = {1: 1.0, 8: 2.0}  # by members
 PATIENCE: Final = 60.0
 AS_KAFKA: Final = {"ottla.flush.mode": "os"}
 
@@ -58,20 +61,29 @@ BYTES_ALLOWED: Final = 20
 WINDOWS: Final = (1_000, 10_000)
 
 
+class Consumed(NamedTuple):
+    """One group that read everything."""
+
+    per_second: float
+    cpu_us: float  # of the broker, a record
+
+
 def main() -> None:
-    rows = [memory_row(), growth_row()]
+    rows = part("machine", lambda: [memory_row(), growth_row()])
     with ExitStack() as stack:
         ours = stack.enter_context(OttlaProcess(AS_KAFKA))
-        kafka = apache_kafka()
+        kafka = apache_kafka() if wanted("kafka") else None
         if kafka is None:
-            skipped("Apache Kafka", str(why_no_jvm()))
+            skipped("Apache Kafka", str(why_no_jvm() or "not asked for"))
         brokers: list[Broker] = [ours] if kafka is None else [ours, stack.enter_context(kafka)]
-        for broker in brokers:
-            fill(broker, RECORDS)
-            consume_shared(broker, "warm-up", RECORDS, 1)
+        if wanted("kafka", "plain", "members"):
+            for broker in brokers:
+                fill(broker, RECORDS)
+                consume_shared(broker, "warm-up", RECORDS, 1)
         if len(brokers) > 1:
-            rows += [peer_row(brokers, members) for members in MEMBERS]
-        rows += [plain_row(ours), members_row(ours)]
+            rows += part("kafka", lambda: peer_rows(brokers))
+        rows += part("plain", lambda: plain_rows(ours))
+        rows += part("members", lambda: members_rows(ours))
     report("share groups", rows, ("confluent-kafka", "uvloop"))
     print(f"  load average {os.getloadavg()[0]:.1f}")
 
@@ -79,43 +91,62 @@ def main() -> None:
 # -- end to end -----------------------------------------------------------------------------------
 
 
-def peer_row(brokers: Sequence[Broker], members: int) -> Row:
-    rates: list[list[float]] = [[] for _ in brokers]
-    for turn in range(ROUNDS):
-        for index, broker in enumerate(brokers):
-            group = f"shared-{members}-{turn}"
-            rates[index].append(consume_shared(broker, group, RECORDS, members))
-    what = f"share consumption 1 KiB, {members} member(s), 1 partition, peer Apache Kafka"
-    return _row(what, rates[0], rates[1], 1.0)
+def peer_rows(brokers: Sequence[Broker]) -> list[Row]:
+    """One member, and eight, through ours and through Kafka."""
+    rates: dict[int, tuple[list[float], list[float]]] = {members: ([], []) for members in TARGETS}
+
+    def rows() -> list[Row]:
+        what = "share consumption 1 KiB, {} member(s), 1 partition, peer Apache Kafka"
+        return [_row(what.format(n), *rates[n], target) for n, target in TARGETS.items()]
+
+    def one_round(turn: int) -> None:
+        for members, found in rates.items():
+            for index, broker in enumerate(brokers):
+                group = f"shared-{members}-{turn}"
+                found[index].append(consume_shared(broker, group, RECORDS, members).per_second)
+
+    return until_clear(one_round, rows, ROUNDS, MAX_ROUNDS)
 
 
-def plain_row(broker: Broker) -> Row:
-    shared, plain = [], []
-    for turn in range(ROUNDS):
+def plain_rows(broker: Broker) -> list[Row]:
+    shared: list[float] = []
+    plain: list[float] = []
+
+    def rows() -> list[Row]:
+        return [_row("share consumption, peer the same as a plain group", shared, plain, 0.7)]
+
+    def one_round(turn: int) -> None:
         plain.append(consume_plainly(broker, f"plain-{turn}", RECORDS))
-        shared.append(consume_shared(broker, f"shared-{turn}", RECORDS, 1))
-    return _row("share consumption, peer the same as a plain group", shared, plain, 0.7)
+        shared.append(consume_shared(broker, f"queue-{turn}", RECORDS, 1).per_second)
+
+    return until_clear(one_round, rows, ROUNDS, MAX_ROUNDS)
 
 
-def members_row(broker: OttlaProcess) -> Row:
+def members_rows(broker: OttlaProcess) -> list[Row]:
     """What the broker spends on members that wait for each other."""
     one: list[float] = []
     eight: list[float] = []
-    for turn in range(ROUNDS):
+
+    def rows() -> list[Row]:
+        ratios = [many / single for many, single in zip(eight, one, strict=True)]
+        return [
+            Row(
+                "share consumption, CPU of the broker, 8 members, peer 1 member",
+                f"{statistics.median(eight):.2f} us a record",
+                f"{statistics.median(one):.2f} us a record",
+                statistics.median(ratios),
+                (min(ratios), max(ratios)),
+                1.5,
+                at_most=True,
+            )
+        ]
+
+    def one_round(turn: int) -> None:
         for members, costs in ((1, one), (8, eight)):
-            before = broker.cpu_seconds()
-            consume_shared(broker, f"costs-{members}-{turn}", RECORDS, members)
-            costs.append((broker.cpu_seconds() - before) / RECORDS * 1e6)
-    ratios = [many / single for many, single in zip(eight, one, strict=True)]
-    return Row(
-        "share consumption, CPU of the broker, 8 members, peer 1 member",
-        f"{statistics.median(eight):.2f} us a record",
-        f"{statistics.median(one):.2f} us a record",
-        statistics.median(ratios),
-        (min(ratios), max(ratios)),
-        1.5,
-        at_most=True,
-    )
+            group = f"costs-{members}-{turn}"
+            costs.append(consume_shared(broker, group, RECORDS, members).cpu_us)
+
+    return until_clear(one_round, rows, ROUNDS, MAX_ROUNDS)
 
 
 def fill(broker: Broker, records: int) -> None:
@@ -134,8 +165,8 @@ def fill(broker: Broker, records: int) -> None:
     assert producer.flush(120) == 0
 
 
-def consume_shared(broker: Broker, group: str, records: int, members: int) -> float:
-    """Records per second through all members together."""
+def consume_shared(broker: Broker, group: str, records: int, members: int) -> Consumed:
+    """All members together, from their first poll until all is acknowledged."""
     asyncio.run(_start_at_nought(broker.bootstrap, group))
     consumers = [
         ShareConsumer({"bootstrap.servers": broker.bootstrap, "group.id": group, "log_level": 3})
@@ -154,15 +185,15 @@ def consume_shared(broker: Broker, group: str, records: int, members: int) -> fl
         consumers[index].commit_sync(PATIENCE)
 
     with ThreadPoolExecutor(members) as pool:
-        began = time.perf_counter()
+        cpu, began = broker.cpu_seconds(), time.perf_counter()
         working = [pool.submit(work, index) for index in range(members)]
         for one in working:
             one.result()
-        seconds = time.perf_counter() - began
+        seconds, used = time.perf_counter() - began, broker.cpu_seconds() - cpu
     for consumer in consumers:
         consumer.close()
     asyncio.run(_nothing_left(broker.bootstrap, group))
-    return records / seconds
+    return Consumed(records / seconds, used / records * 1e6)
 
 
 def consume_plainly(broker: Broker, group: str, records: int) -> float:
@@ -255,7 +286,7 @@ def growth_row() -> Row:
     """
     small, large = WINDOWS
     lesser, greater = [], []
-    for _ in range(ROUNDS):
+    for _ in range(3):
         lesser.append(_processor_seconds(_acknowledging(small)))
         greater.append(_processor_seconds(_acknowledging(large)))
     ratios = [more / less for less, more in zip(lesser, greater, strict=True)]
