@@ -111,14 +111,20 @@ class OttlaProcess:
         A machine whose memory is full of cached files spends its time on finding pages, whoever
         writes; what a log costs after much has been written shows only without that.
         """
-        os.sync()
-        for path in Path(self._directory.name).rglob("*.log"):
-            with path.open("rb") as file:
-                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        give_back(Path(self._directory.name))
 
     def _proc(self, name: str) -> str:
         assert self._process is not None
         return Path(f"/proc/{self._process.pid}/{name}").read_text()
+
+
+def give_back(directory: Path) -> None:
+    """Write out what is below a directory, and drop it from the page cache."""
+    os.sync()
+    for path in directory.rglob("*"):
+        if path.is_file():
+            with path.open("rb") as file:
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 class WatchedOttla(OttlaProcess):
@@ -126,8 +132,9 @@ class WatchedOttla(OttlaProcess):
 
     def _command(self) -> list[str]:
         command = [sys.executable, "-m", "benchmarks._scale_monitor"]
-        command += [str(self._report), str(self.data_dir), "listeners=PLAINTEXT://127.0.0.1:0"]
-        return command + [f"{key}={value}" for key, value in self._config.items()]
+        config = {"listeners": "PLAINTEXT://127.0.0.1:0", **self._config}
+        command += [str(self._report), str(self.data_dir)]
+        return command + [f"{key}={value}" for key, value in config.items()]
 
     @property
     def _report(self) -> Path:

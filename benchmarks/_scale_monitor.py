@@ -43,8 +43,7 @@ def main(report: str, data_dir: str, *sets: str) -> None:
             loop.call_later(COLLECT_SECONDS, again)
 
         again()
-        host, port = next(iter(node.addresses.values()))
-        print(f"{READY}{host}:{port}", flush=True)
+        print(READY, *(f"{host}:{port}" for host, port in node.addresses.values()), flush=True)
 
     run_broker(load_broker_config(sets=sets), Path(data_dir), ready)
     watched[0].stop()

@@ -167,7 +167,7 @@ def fill(broker: Broker, records: int) -> None:
 
 def consume_shared(broker: Broker, group: str, records: int, members: int) -> Consumed:
     """All members together, from their first poll until all is acknowledged."""
-    asyncio.run(_start_at_nought(broker.bootstrap, group))
+    start_at_nought(broker.bootstrap, group, [(TOPIC, 0)])
     consumers = [
         ShareConsumer({"bootstrap.servers": broker.bootstrap, "group.id": group, "log_level": 3})
         for _ in range(members)
@@ -230,10 +230,14 @@ def _whole(messages: Iterable[Message]) -> int:
     return sum(message.value() == VALUE for message in messages)
 
 
-async def _start_at_nought(bootstrap: str, group: str) -> None:
+def start_at_nought(bootstrap: str, group: str, partitions: Iterable[tuple[str, int]]) -> None:
     """Gives the group its state before it has members: they are assigned as they join."""
-    async with Admin(bootstrap) as admin:
-        await admin.alter_share_group_offsets(group, {(TOPIC, 0): 0})
+
+    async def alter() -> None:
+        async with Admin(bootstrap) as admin:
+            await admin.alter_share_group_offsets(group, dict.fromkeys(partitions, 0))
+
+    asyncio.run(alter())
 
 
 async def _all_assigned(bootstrap: str, group: str, members: int) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 CODE = """
 import sys, threading
 from ottla.testing.embedded import EmbeddedBroker
@@ -31,7 +33,40 @@ assert "ottla.broker.coordinators.groups" in late, late
 assert not found, found
 """
 
+TIERED = """
+import sys, tempfile, threading, time
+from ottla.broker.tiering.tiering import Tiering
+from ottla.testing.embedded import EmbeddedBroker
 
-def test_the_loop_imports_nothing_while_it_serves() -> None:
-    run = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=False)
+found = []
+read = Tiering._read_catalogue
+
+class Noting:
+    def find_spec(self, name, path=None, target=None):
+        if threading.current_thread().name == "ottla-broker" and name.startswith("ottla."):
+            found.append(name)
+        return None
+
+async def noted(self):
+    sys.meta_path.insert(0, Noting())
+    await read(self)
+
+Tiering._read_catalogue = noted
+assert "ottla.client.admin.admin" not in sys.modules
+with tempfile.TemporaryDirectory() as store:
+    config = {"remote.log.storage.system.enable": "true", "rsm.config.url": "file://" + store}
+    with EmbeddedBroker(config=config) as broker:
+        tiering = broker._node.services.tiering()
+        deadline = time.monotonic() + 60
+        while tiering.manager is None:
+            assert time.monotonic() < deadline, tiering.alarm
+            time.sleep(0.01)
+assert "ottla.client.admin.admin" in sys.modules
+assert not found, found
+"""
+
+
+@pytest.mark.parametrize("code", [CODE, TIERED], ids=["plain", "tiered"])
+def test_the_loop_imports_nothing_while_it_serves(code: str) -> None:
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr

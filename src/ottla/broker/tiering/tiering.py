@@ -15,6 +15,7 @@ import logging
 from collections import Counter
 from contextlib import AsyncExitStack, suppress
 from functools import cached_property
+from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from ottla.broker.errors import ApiError
@@ -189,6 +190,7 @@ class Tiering:
 
     async def _read_catalogue(self) -> None:
         """From the first event until the topic is not the same any more."""
+        await self.workers.run(_load_clients)
         await self.indexes.load()
         async with AsyncExitStack() as stack:
             event_log, manager = await self._load_catalogue(stack)
@@ -417,6 +419,12 @@ class Tiering:
 
     def count(self, what: str, topic: str, number: int = 1) -> None:
         self.counted[what, topic] += number
+
+
+def _load_clients() -> None:
+    """Import what reads the catalogue, half of the client room. Blocks."""
+    import_module("ottla.tier.catalogue.kafka_event_log")
+    import_module("ottla.tier.catalogue.topic_rlmm")
 
 
 def _tiered_topics(image: MetadataImage) -> list[str]:
