@@ -56,25 +56,50 @@ def until(broker: ottla.EmbeddedBroker, expected: tuple[int, int]) -> None:
         assert time.monotonic() < deadline, lobby_of(broker)
 
 
-def test_case_89_silent_strangers_wait_and_honest_clients_get_their_turn(
-    tls_files: TlsFiles,
-) -> None:
-    """Nothing is read from those who wait; the slots of silent ones end with their time."""
+def test_case_89_silent_strangers_keep_no_honest_client_waiting(tls_files: TlsFiles) -> None:
+    """From the very same address; they are closed when their time is over."""
     config = {
         **tls_files.config(),
         "listeners": "SSL://127.0.0.1:0",
         "ottla.authentications.max": "5",
-        "ottla.authentication.timeout.ms": "1000",
+        "ottla.authentication.timeout.ms": "5000",
     }
     with guarded_broker(config) as broker, ExitStack() as stack:
         where = bootstrap(broker, "SSL")
         strangers = [stack.enter_context(silent(where)) for _ in range(12)]
-        until(broker, (7, 5))
+        until(broker, (12, 0))
         with RawTlsClient(where, tls_files.ca) as honest:
             assert honest.ask("api_versions", 3, NAMED).error_code == 0
+        assert lobby_of(broker) == (12, 0)  # it did not have to wait for their end
         for one in strangers:
             assert one.recv(1) == b""
         until(broker, (0, 0))
+
+
+@pytest.mark.parametrize("protocol", ["SSL", SASL])
+def test_case_90_strangers_that_trickle_lose_their_slots_to_others(
+    tls_files: TlsFiles, protocol: str
+) -> None:
+    """They have sent the begin of a hello or of a request, and then nothing more."""
+    config = {
+        **tls_files.config(),
+        **CONFIG,
+        "listeners": f"{protocol}://127.0.0.1:0",
+        "ottla.authentications.max": "3",
+        "ottla.authentication.timeout.ms": "600000",
+    }
+    with guarded_broker(config) as broker, ExitStack() as stack:
+        where = bootstrap(broker, protocol)
+        strangers = [stack.enter_context(silent(where)) for _ in range(3)]
+        for one in strangers:
+            one.sendall(b"\x16" if protocol == "SSL" else b"\0")
+        until(broker, (0, 3))
+        if protocol == "SSL":
+            honest: RawClient = stack.enter_context(RawTlsClient(where, tls_files.ca))
+        else:
+            honest = stack.enter_context(RawClient(where))
+        assert honest.ask("api_versions", 3, NAMED).error_code == 0
+        assert strangers[0].recv(1) == b""
 
 
 def test_nobody_is_served_in_the_lobby() -> None:
@@ -83,6 +108,7 @@ def test_nobody_is_served_in_the_lobby() -> None:
     with guarded_broker(config) as broker, ExitStack() as stack:
         where = bootstrap(broker, SASL)
         first = stack.enter_context(silent(where))
+        first.sendall(b"\0")
         until(broker, (0, 1))
         for _ in range(5):
             client = stack.enter_context(RawClient(where))

@@ -36,6 +36,7 @@ class Loop:
 class Visitor:
     def __init__(self) -> None:
         self.peer = SimpleNamespace(host="10.0.0.7", listener="SASL_SSL")
+        self.must_speak = False
 
     def enter(self) -> None:
         """It has a slot."""
@@ -52,7 +53,7 @@ def test_a_timer_that_is_due_does_not_tell_when() -> None:
     door.arrived(Visitor())
     assert [(when, handle.cancelled) for when, handle in loop.timers] == [
         (109.0, True),
-        (105.0, False),
+        (101.0, False),  # the first may have stalled by then
     ]
     door.arrived(Visitor())
     assert len(loop.timers) == 2

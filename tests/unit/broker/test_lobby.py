@@ -47,10 +47,10 @@ def test_case_90_who_takes_too_long_is_closed() -> None:
     lobby.arrived("slow", "h", "L", 0.0)
     lobby.arrived("waits", "h", "L", 5.0)
     assert lobby.step(5.0).enter == ["slow"]
+    lobby.left("waits")
     assert lobby.next_time(5.0) == 5.0 + LIMIT
     moves = lobby.step(5.0 + LIMIT)
     assert [(one.visitor, one.reason) for one in moves.close] == [("slow", "timeout")]
-    assert moves.enter == ["waits"]
 
 
 def test_case_89_who_waits_too_long_is_closed() -> None:
@@ -62,7 +62,50 @@ def test_case_89_who_waits_too_long_is_closed() -> None:
     lobby.arrived("again", "h", "L", 1.0)
     assert lobby.step(1.0).enter == ["second"]
     lobby._authenticating["second"] = 1e9  # it is slow in a way the clock does not see
+    lobby._progress["second"] = 1e9
     assert [one.visitor for one in lobby.step(1.0 + WAIT).close] == ["again"]
+
+
+def test_case_89_who_says_nothing_keeps_nobody_waiting() -> None:
+    lobby = lobby_of(slots=1)
+    for number in range(1000):
+        lobby.arrived(f"silent{number}", "h", "L", 0.0, silent=True)
+    lobby.arrived("honest", "h", "L", 1.0, silent=True)
+    assert lobby.step(1.0).enter == []
+    assert lobby.next_time(1.0) == LIMIT
+    lobby.spoke("honest", 1.5)
+    lobby.spoke("honest", 1.5)
+    assert lobby.step(1.5).enter == ["honest"]
+    assert len(lobby.step(LIMIT).close) == 1000
+    assert (lobby.waiting, lobby.authenticating) == (0, 1)
+
+
+def test_case_90_who_stalls_loses_the_slot_to_one_that_waits() -> None:
+    busy: set[str] = set()
+    lobby: Lobby[str] = Lobby(
+        slots=3,
+        wait_seconds=WAIT,
+        authentication_seconds=LIMIT,
+        waits_for_us=busy.__contains__,
+    )
+    for name in ("stalls", "works", "goes on"):
+        lobby.arrived(name, "h", "L", 0.0)
+    assert len(lobby.step(0.0).enter) == 3
+    busy.add("works")  # for example, its password is being hashed
+    assert lobby.step(5.0).close == []  # nobody waits
+    lobby.progressed("goes on", 5.0)
+    lobby.arrived("honest", "h", "L", 5.0)
+    moves = lobby.step(5.0)
+    assert [(one.visitor, one.reason) for one in moves.close] == [
+        ("stalls", "stalled while others wait")
+    ]
+    assert moves.enter == ["honest"]
+    lobby.arrived("another", "h", "L", 5.0)
+    assert lobby.step(5.0).close == []
+    assert lobby.next_time(5.0) == 5.0 + lobby_module.LOOK_AGAIN_SECONDS
+    moves = lobby.step(6.0)
+    assert [one.visitor for one in moves.close] == ["goes on"]
+    assert moves.enter == ["another"]
 
 
 def test_rates_make_visitors_wait() -> None:
@@ -109,43 +152,67 @@ class Visits(RuleBasedStateMachine):
         self.lobby = lobby_of(slots=3)
         self.now = 0.0
         self.count = 0
+        self.silent: dict[str, float] = {}
         self.waiting: dict[str, float] = {}
         self.inside: dict[str, float] = {}
+        self.progress: dict[str, float] = {}
 
-    @rule(target=visitors, host=st.sampled_from("abc"))
-    def arrives(self, host: str) -> str:
+    @rule(target=visitors, host=st.sampled_from("abc"), silent=st.booleans())
+    def arrives(self, host: str, silent: bool) -> str:
         self.count += 1
         name = f"{host}{self.count}"
-        self.lobby.arrived(name, host, "L", self.now)
-        self.waiting[name] = self.now
+        self.lobby.arrived(name, host, "L", self.now, silent=silent)
+        (self.silent if silent else self.waiting)[name] = self.now
         return name
+
+    @rule(visitor=visitors)
+    def speaks(self, visitor: str) -> None:
+        self.lobby.spoke(visitor, self.now)
+        if self.silent.pop(visitor, None) is not None:
+            self.waiting[visitor] = self.now
+
+    @rule(visitor=visitors)
+    def goes_on(self, visitor: str) -> None:
+        self.lobby.progressed(visitor, self.now)
+        if visitor in self.inside:
+            self.progress[visitor] = self.now
 
     @rule(visitor=consumes(visitors))
     def leaves(self, visitor: str) -> None:
         self.lobby.left(visitor)
-        self.waiting.pop(visitor, None)
-        self.inside.pop(visitor, None)
+        for place in (self.silent, self.waiting, self.inside):
+            place.pop(visitor, None)
 
-    @rule(seconds=st.sampled_from([0.0, 1.0, 9.0, 31.0]))
+    @rule(seconds=st.sampled_from([0.0, 0.5, 1.0, 9.0, 31.0]))
     def time_passes(self, seconds: float) -> None:
         self.now += seconds
+        crowded = len(self.inside) == 3 and bool(self.waiting)
         moves = self.lobby.step(self.now)
-        for closing in moves.close:
-            began = self.waiting.pop(closing.visitor, None)
-            if began is None:
-                assert self.now >= self.inside.pop(closing.visitor) + LIMIT
+        for visitor, reason in moves.close:
+            if visitor in self.silent:
+                assert self.now >= self.silent.pop(visitor) + LIMIT
+            elif visitor in self.waiting:
+                assert self.now >= self.waiting.pop(visitor) + WAIT
+            elif reason == "timeout":
+                assert self.now >= self.inside.pop(visitor) + LIMIT
             else:
-                assert self.now >= began + WAIT
+                assert crowded
+                assert self.now >= self.progress[visitor] + lobby_module.STALLED_SECONDS
+                del self.inside[visitor]
         for visitor in moves.enter:
             del self.waiting[visitor]
-            self.inside[visitor] = self.now
+            self.inside[visitor] = self.progress[visitor] = self.now
         assert len(self.inside) == 3 or not self.waiting
+        assert all(self.now < began + LIMIT for began in self.silent.values())
         assert all(self.now < began + WAIT for began in self.waiting.values())
         assert all(self.now < began + LIMIT for began in self.inside.values())
+        if self.waiting:
+            due = lobby_module.STALLED_SECONDS
+            assert all(self.now < self.progress[one] + due for one in self.inside)
 
     @invariant()
     def counts_are_right(self) -> None:
-        assert self.lobby.waiting == len(self.waiting)
+        assert self.lobby.waiting == len(self.waiting) + len(self.silent)
         assert self.lobby.authenticating == len(self.inside) <= 3
 
 

@@ -102,6 +102,7 @@ class Door:
             wait_seconds=config.get_int("ottla.lobby.wait.ms") / 1000,
             authentication_seconds=config.get_int("ottla.authentication.timeout.ms") / 1000,
             address_rate=self._address_rate,
+            waits_for_us=lambda connection: connection.is_served,
         )
         self._image: Callable[[], MetadataImage] = lambda: services.cluster.image
         self._quotas = QuotaIndex({})
@@ -203,10 +204,19 @@ class Door:
     # -- the lobby --------------------------------------------------------------------------------
 
     def arrived(self, connection: GuardedConnection) -> None:
-        """It gets its slot now, or later."""
-        now = self._loop.time()
-        self._lobby.arrived(connection, connection.peer.host, connection.peer.listener, now)
+        """It gets its slot when it has said something, or later."""
+        peer, now = connection.peer, self._loop.time()
+        self._lobby.arrived(connection, peer.host, peer.listener, now, silent=connection.must_speak)
         self._step()
+
+    def spoke(self, connection: GuardedConnection) -> None:
+        """The first bytes of a connection in the lobby are there."""
+        self._lobby.spoke(connection, self._loop.time())
+        self._step()
+
+    def progressed(self, connection: GuardedConnection) -> None:
+        """A client has done its part of a step, and waits for this node or is waited for again."""
+        self._lobby.progressed(connection, self._loop.time())
 
     def left(self, connection: GuardedConnection) -> None:
         """It is authenticated, or gone."""

@@ -1,8 +1,7 @@
 """A connection to a listener that asks who comes in.
 
 - It waits in the lobby until it has a slot (`enter`). Nothing of it is served until then, and
-  nothing is read but the first few KiB: uvloop begins to read after `connection_made`, whatever
-  that says.
+  nothing is read but its first bytes, a few KiB: who says nothing needs no slot.
 - A stranger has one request at a time and small frames, and its bytes do not count as those of
   clients: strangers have a bound of their own (`lobby`).
 - From `welcome` on it is a connection like any other.
@@ -34,6 +33,8 @@ class GuardedConnection(Connection):
     def __init__(self, dispatcher: Dispatcher, peer: Peer, guard: Guard) -> None:
         super().__init__(dispatcher, peer, guard.max_frame_bytes)
         self._guard = guard
+        self.must_speak = guard.listener.has_sasl or guard.listener.has_tls
+        self._has_spoken = not self.must_speak
         self._has_slot = False
         self._is_known = False
         self._is_failed = False
@@ -53,6 +54,13 @@ class GuardedConnection(Connection):
         if self.peer.session is not None:
             self.peer.session.received(len(self._waiting))
         super().buffer_updated(nbytes)
+        self._spoke()
+
+    def _spoke(self) -> None:
+        if not self._has_spoken:
+            self._has_spoken = True
+            self._update_reading()
+            self._guard.door.spoke(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._guard.door.left(self)
@@ -64,6 +72,11 @@ class GuardedConnection(Connection):
         self._has_slot = True
         self._begin()
         self._update_reading()
+
+    @property
+    def is_served(self) -> bool:
+        """Whether the client waits for this node, not the other way round."""
+        return self._gate is not None or bool(self._waiting)
 
     def _begin(self) -> None:
         self._identify()
@@ -108,11 +121,15 @@ class GuardedConnection(Connection):
 
     def _unpark(self, parked: asyncio.Future[Parked]) -> None:
         super()._unpark(parked)
+        if not self._is_known:
+            self._guard.door.progressed(self)
         if self._is_outdated and self._gate is None:
             self.close_soon()
 
     def _serve(self) -> None:
         if self._has_slot:
+            if not self._is_known and self._waiting:
+                self._guard.door.progressed(self)
             super()._serve()
         else:
             self._update_reading()
@@ -120,7 +137,9 @@ class GuardedConnection(Connection):
     def _wants_to_read(self) -> bool:
         if self._is_failed or self._is_outdated:
             return False
-        if not self._is_known and (not self._has_slot or self._gate is not None or self._waiting):
+        if not self._is_known and (self._gate is not None or self._waiting):
+            return False
+        if not self._has_slot and self._has_spoken:
             return False
         return super()._wants_to_read()
 

@@ -5,17 +5,25 @@ Pure: visitors are any hashable objects, time comes in, and `step` says what is 
     arrived ── address too fast ──> held unread for at most a second, then closed
        │
        v
+    silent ── longer than `authentication_seconds` ──> closed
+       │   its first bytes are there
+       v
     waiting ── longer than `wait_seconds` ──> closed
        │   a slot is free, and the rates of broker and listener allow it
        v
-    authenticating ── longer than `authentication_seconds` ──> closed
+    authenticating ── longer than `authentication_seconds`, or stalled ──> closed
        │
        v
     left: authenticated, failed or gone
 
-- A waiting visitor costs a socket: nothing is read from it, and no TLS object is made for it.
+- A waiting visitor costs a socket and its first bytes; no TLS object is made for it.
 - Slots go round by address, and to the oldest visitor of an address first. So an address that
   floods the broker makes its own clients wait, not those of others.
+- A visitor that has to speak first, to shake hands or to log in, needs no slot before it does. So
+  silent connections keep nobody waiting; they are closed when the time to authenticate is over.
+- While others wait for a slot, a visitor that makes no progress for `STALLED_SECONDS` although it
+  is its turn loses its own: a login takes far less, and whoever trickles bytes would keep all slots
+  for the whole time that there is to authenticate.
 - Rates are token buckets with room for a second. A visitor over the rate of the broker or of its
   listener waits.
 - `Failures` counts failed authentications of an address: from the tenth within ten seconds on the
@@ -32,6 +40,8 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping
 
+STALLED_SECONDS: Final = 1.0  # several round trips to the other end of the world
+LOOK_AGAIN_SECONDS: Final = 0.1  # at visitors that wait for this node, and may stall after that
 MAX_HELD_SECONDS: Final = 1.0  # a client that is closed earlier only comes back earlier
 MAX_ADDRESSES: Final = 10_000  # of which rates or failures are remembered; about 3 MB
 FAILURES_BEFORE_DOUBLING: Final = 10
@@ -93,16 +103,24 @@ class Lobby(Generic[V]):
         wait_seconds: float,
         authentication_seconds: float,
         address_rate: Callable[[str], float | None] = lambda _: None,
+        waits_for_us: Callable[[V], bool] = lambda _: False,
     ) -> None:
-        """`address_rate` is the limit of new connections from an address, in a second."""
+        """`address_rate` is the limit of new connections from an address, in a second.
+
+        `waits_for_us` says whether it is this node's turn, not the visitor's.
+        """
         self._slots = slots
         self._wait_seconds = wait_seconds
         self._authentication_seconds = authentication_seconds
         self._address_rate = address_rate
+        self._waits_for_us = waits_for_us
         # Each has one time limit for all, so the first in order of insertion is the first due.
         self._held: dict[V, float] = {}
+        self._silent: dict[V, _Visitor] = {}
         self._waiting: dict[V, _Visitor] = {}
         self._authenticating: dict[V, float] = {}
+        # When each of them made progress last; the one that did so longest ago comes first.
+        self._progress: OrderedDict[V, float] = OrderedDict()
         self._queues: OrderedDict[str, OrderedDict[V, None]] = OrderedDict()
         self._broker: Bucket | None = None
         self._listeners: dict[str, Bucket] = {}
@@ -110,7 +128,7 @@ class Lobby(Generic[V]):
 
     @property
     def waiting(self) -> int:
-        return len(self._waiting) + len(self._held)
+        return len(self._silent) + len(self._waiting) + len(self._held)
 
     @property
     def authenticating(self) -> int:
@@ -129,19 +147,43 @@ class Lobby(Generic[V]):
             for name, rate in listeners.items()
         }
 
-    def arrived(self, visitor: V, host: str, listener: str, now: float) -> None:
+    def arrived(
+        self, visitor: V, host: str, listener: str, now: float, *, silent: bool = False
+    ) -> None:
+        """`silent`: it has to speak first (`spoke`)."""
         wait = self._address_wait(host, now)
         if wait > 0:
             # The order of insertion is not that of their ends; they are few, and gone in a second.
             self._held[visitor] = now + min(wait, MAX_HELD_SECONDS)
             return
+        if silent:
+            deadline = now + self._authentication_seconds
+            self._silent[visitor] = _Visitor(host, listener, deadline)
+        else:
+            self._queue(visitor, host, listener, now)
+
+    def spoke(self, visitor: V, now: float) -> None:
+        """Its first bytes have come."""
+        silent = self._silent.pop(visitor, None)
+        if silent is not None:
+            self._queue(visitor, silent.host, silent.listener, now)
+
+    def _queue(self, visitor: V, host: str, listener: str, now: float) -> None:
         self._waiting[visitor] = _Visitor(host, listener, now + self._wait_seconds)
         self._queues.setdefault(host, OrderedDict())[visitor] = None
+
+    def progressed(self, visitor: V, now: float) -> None:
+        """It has done its part of another step."""
+        if visitor in self._progress:
+            self._progress[visitor] = now
+            self._progress.move_to_end(visitor)
 
     def left(self, visitor: V) -> None:
         """It is authenticated, has failed, or is gone."""
         self._held.pop(visitor, None)
+        self._silent.pop(visitor, None)
         self._authenticating.pop(visitor, None)
+        self._progress.pop(visitor, None)
         waiting = self._waiting.pop(visitor, None)
         if waiting is not None:
             queue = self._queues[waiting.host]
@@ -158,10 +200,17 @@ class Lobby(Generic[V]):
             if waiting.deadline > now:
                 break
             moves.close.append(Closing(visitor, "no free slot to authenticate"))
+        for visitor, silent in self._silent.items():
+            if silent.deadline > now:
+                break
+            moves.close.append(Closing(visitor, "timeout"))
         for visitor, deadline in self._authenticating.items():
             if deadline > now:
                 break
             moves.close.append(Closing(visitor, "timeout"))
+        if self._is_crowded:
+            late = self._stalled(now, {closing.visitor for closing in moves.close})
+            moves.close += [Closing(visitor, "stalled while others wait") for visitor in late]
         for closing in moves.close:
             self.left(closing.visitor)
         while len(self._authenticating) < self._slots:
@@ -170,6 +219,7 @@ class Lobby(Generic[V]):
                 break
             self.left(entering)
             self._authenticating[entering] = now + self._authentication_seconds
+            self._progress[entering] = now
             moves.enter.append(entering)
         return moves
 
@@ -180,9 +230,29 @@ class Lobby(Generic[V]):
             times.append(next(iter(self._waiting.values())).deadline)
             if len(self._authenticating) < self._slots:
                 times.append(now + self._rate_wait(now))
+        if self._silent:
+            times.append(next(iter(self._silent.values())).deadline)
         if self._authenticating:
             times.append(next(iter(self._authenticating.values())))
+        if self._is_crowded:
+            stalled = next(iter(self._progress.values())) + STALLED_SECONDS
+            times.append(max(stalled, now + LOOK_AGAIN_SECONDS))
         return min(times, default=None)
+
+    @property
+    def _is_crowded(self) -> bool:
+        """Whether somebody waits for a slot, and there is none."""
+        return bool(self._waiting) and len(self._authenticating) >= self._slots
+
+    def _stalled(self, now: float, closing: set[V]) -> list[V]:
+        """No more of them than there are visitors that wait, and not those that close anyway."""
+        found: list[V] = []
+        for visitor, last in self._progress.items():
+            if now - last < STALLED_SECONDS or len(found) >= len(self._waiting) - len(closing):
+                break
+            if visitor not in closing and not self._waits_for_us(visitor):
+                found.append(visitor)
+        return found
 
     def _next(self, now: float) -> V | None:
         """The visitor whose turn it is; its tokens are taken."""

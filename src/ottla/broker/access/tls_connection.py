@@ -97,7 +97,7 @@ class TlsConnection(GuardedConnection):
         view = READ_BUFFER.take(self, nbytes)
         if self._channel is None:
             self._unshaken += view  # in the lobby; at most two reads of few bytes
-            self._update_reading()
+            self._spoke()
         elif self._channel.state is State.HANDSHAKING:
             self._unshaken = bytes(view)
             self._update_reading()
@@ -126,6 +126,10 @@ class TlsConnection(GuardedConnection):
         self._unshaken = b""
 
     # -- reading ----------------------------------------------------------------------------------
+
+    @property
+    def is_served(self) -> bool:
+        return bool(self._unshaken) or super().is_served
 
     def _begin(self) -> None:
         self._channel = TlsChannel(self._guard.context, server_side=True)
@@ -165,6 +169,7 @@ class TlsConnection(GuardedConnection):
         if self._is_open or channel is None or channel.peer is None:
             return
         self._is_open = True
+        self._guard.door.progressed(self)
         self.peer.tls = channel.peer
         if channel.peer.der is not None and not self._guard.listener.has_sasl:
             name = self._name_of(channel.peer.der)
