@@ -32,6 +32,7 @@ COMMANDS: Final[dict[str, tuple[str, ...]]] = {
     "bench": ("bench", "bench", "EXAMPLES"),
     "doctor": ("doctor", "doctor", "EXAMPLES"),
     "cert": ("cert",),
+    "cluster": ("cluster",),
     "file": ("file",),
     "log": ("log",),
     "topic": ("topic",),

@@ -32,9 +32,11 @@ if TYPE_CHECKING:
         GroupOffset,
         HangingTransaction,
         ListedOffset,
+        NodeDescription,
         Position,
         ProducerState,
         QuotaDescription,
+        Reassignment,
         ScramName,
         ShareGroupDescription,
         ShareGroupOffset,
@@ -460,3 +462,42 @@ class Admin(Twin[AsyncAdmin]):
         With `strict`, an entity has no other parts than these.
         """
         return self._run(self._async.describe_quotas(entity, strict=strict))
+
+    def describe_nodes(self) -> list[NodeDescription]:
+        """All registered nodes by id, those that are down as well.
+
+        Apache Kafka does not tell how many partitions a node leads.
+
+        >>> from ottla.sync import Admin
+        >>> with Admin("127.0.0.1:9092") as admin:
+        ...     [(node.broker.id, node.state.value) for node in admin.describe_nodes()]
+        [(1, 'active')]
+        """
+        return self._run(self._async.describe_nodes())
+
+    def elect_leaders(
+        self, partitions: Iterable[TopicPartition] | None = None, *, unclean: bool = False
+    ) -> list[TopicPartition]:
+        """Let partitions be led by their preferred nodes, the first of their replicas.
+
+        With `unclean`, give a leader to those that have none: any node that is up. None stands for
+        all partitions. Returns those that have another leader now; raises `PartialFailure` if some
+        cannot have one.
+        """
+        return self._run(self._async.elect_leaders(partitions, unclean=unclean))
+
+    def reassign_partitions(self, replicas: Mapping[TopicPartition, Sequence[int] | None]) -> None:
+        """Replace the replicas of partitions: the nodes that may lead them, the preferred first.
+
+        The leader moves if it is not among them. None cancels a reassignment that is under way.
+        Raises `PartialFailure` if some are refused.
+
+        >>> from ottla import Admin, TopicPartition
+        >>> with Admin("127.0.0.1:9092") as admin:
+        ...     admin.reassign_partitions({TopicPartition("orders", 0): [1]})
+        """
+        self._run(self._async.reassign_partitions(replicas))
+
+    def list_reassignments(self) -> dict[TopicPartition, Reassignment]:
+        """The reassignments that are under way; Ottla carries them out at once and has none."""
+        return self._run(self._async.list_reassignments())

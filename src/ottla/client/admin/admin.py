@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self
 
 from ottla.client.admin.acls import AclCalls
+from ottla.client.admin.nodes import NodeCalls
 from ottla.client.admin.quotas import QuotaCalls
 from ottla.client.admin.share import ShareGroupCalls
 from ottla.client.admin.topics import TopicCalls
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 
-class Admin(TopicCalls, ShareGroupCalls, TransactionCalls, UserCalls, AclCalls, QuotaCalls):
+class Admin(
+    TopicCalls, ShareGroupCalls, TransactionCalls, UserCalls, AclCalls, QuotaCalls, NodeCalls
+):
     """An async context manager; `bootstrap` is "host:port,..." or a sequence of "host:port".
 
     >>> from ottla import Admin

@@ -64,6 +64,32 @@ class ClusterDescription:
     brokers: Sequence[Broker]
 
 
+class NodeState(Enum):
+    """What a node does: a draining one gives its partitions away, a fenced one is down."""
+
+    ACTIVE = "active"
+    DRAINING = "draining"
+    FENCED = "fenced"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDescription:
+    """A registered node; `leaders` is None if the broker does not count them."""
+
+    broker: Broker
+    state: NodeState
+    leaders: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reassignment:
+    """The replicas of a partition that is being moved."""
+
+    replicas: Sequence[int]
+    adding: Sequence[int]
+    removing: Sequence[int]
+
+
 @dataclass(frozen=True, slots=True)
 class CreatedTopic:
     """A created topic; counts are -1 if an old broker does not report them."""
