@@ -492,9 +492,9 @@ class Admin(Twin[AsyncAdmin]):
         The leader moves if it is not among them. None cancels a reassignment that is under way.
         Raises `PartialFailure` if some are refused.
 
-        >>> from ottla import Admin, TopicPartition
+        >>> from ottla.sync import Admin
         >>> with Admin("127.0.0.1:9092") as admin:
-        ...     admin.reassign_partitions({TopicPartition("orders", 0): [1]})
+        ...     admin.reassign_partitions({("orders", 0): [1]})
         """
         self._run(self._async.reassign_partitions(replicas))
 

@@ -111,9 +111,9 @@ class NodeCalls(AdminBase):
         The leader moves if it is not among them. None cancels a reassignment that is under way.
         Raises `PartialFailure` if some are refused.
 
-        >>> from ottla import Admin, TopicPartition
+        >>> from ottla import Admin
         >>> async with Admin("127.0.0.1:9092") as admin:
-        ...     await admin.reassign_partitions({TopicPartition("orders", 0): [1]})
+        ...     await admin.reassign_partitions({("orders", 0): [1]})
         """
         wanted = arguments.mapping("replicas", replicas, "lists of nodes by partition")
         nodes = {
