@@ -41,10 +41,15 @@ machine; a ratio is of medians, its range is over pairs of rounds. {machine}.
 Missed targets: {missed}
 """
 EXAMPLES: Final = """\
+Each script may take 30 minutes, most take a few; RESULTS.md says how long each took. A missing peer
+(Apache Kafka needs Java, SeaStreamer needs cargo, Redis and S3 their servers) is skipped with a
+reason. Headline figures need full runs on a quiet machine.
+
 examples:
   python -m benchmarks                            all of them
   python -m benchmarks --quick broker client      two of them, with less data
   python -m benchmarks.spark --only=exactly       one script alone; writes no page
+  python -m benchmarks.spark --help               what a script measures, and its options
   python -m benchmarks.compare /tmp/before .      two source trees, processor time per record
 """
 HEADING: Final = re.compile(r"^## \[(\w+)\]\(\w+\.py\)$", re.MULTILINE)
@@ -65,9 +70,11 @@ def main() -> None:
         for name in names:
             for old in directory.glob(f"{name}.*.json"):
                 old.unlink()
+            began = time.monotonic()
             why = _run(name, flags, directory)
             failed = failed or why is not None
-            run = {"why": why, "quick": "--quick" in flags}
+            minutes = round((time.monotonic() - began) / 60, 1)
+            run = {"why": why, "quick": "--quick" in flags, "minutes": minutes}
             (directory / f"{name}.run.json").write_text(json.dumps(run))
             # After each: a run that is broken off leaves what it has.
             page = HERE / "RESULTS.md"
@@ -165,7 +172,8 @@ def _sections(page: str) -> dict[str, str]:
 
 
 def _new_section(directory: Path, name: str, run: Any) -> str:
-    parts = [f"## [{name}]({name}.py)\n", f"{time.strftime('%Y-%m-%d')}, Ottla {__version__}.\n"]
+    when = f"{time.strftime('%Y-%m-%d')}, Ottla {__version__}, {run['minutes']} minutes."
+    parts = [f"## [{name}]({name}.py)\n", f"{when}\n"]
     if run["quick"]:
         parts.append(QUICK_NOTE)
     parts += [_section(kind, content) for kind, content in _found(directory, name)]

@@ -7,7 +7,8 @@ that a busy machine slows both; it passes when its ratio reaches the target that
 directory in BENCHMARKS_DIR, and every table, plot and skipped row is left there as JSON.
 
 A script of several parts runs each through `part`: one that fails costs its own rows only, and
-`--only=TEXT` (may be repeated) runs those whose name has that text.
+`--only=TEXT` (may be repeated) runs those whose name has that text. With `--help` a script prints
+its docstring when it imports this module, and measures nothing.
 """
 
 from __future__ import annotations
@@ -30,6 +31,18 @@ if TYPE_CHECKING:
 
 ROUNDS = 7
 ONLY = [each.removeprefix("--only=") for each in sys.argv if each.startswith("--only=")]
+
+
+def _help_if_asked() -> None:
+    main = sys.modules["__main__"]
+    name = "" if main.__spec__ is None else main.__spec__.name
+    is_script = name.startswith("benchmarks.") and not name.endswith("__main__")
+    if is_script and {"-h", "--help"} & set(sys.argv[1:]):
+        print((main.__doc__ or "").strip())
+        sys.exit()
+
+
+_help_if_asked()
 
 
 @dataclass(frozen=True)

@@ -85,9 +85,6 @@ class Client:
 
 
 def main() -> None:
-    if "--help" in sys.argv:
-        print(__doc__)
-        return
     rows = part("produce", produce_rows)
     rows += part("partitions", partition_rows)
     rows += part("large", large_rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -59,7 +60,10 @@ def test_the_page_names_what_was_missed_skipped_and_broken_off(
     monkeypatch.setattr("sys.argv", ["benchmarks/client.py"])
     report("client", [REACHED, MISSED], ())
     _harness.skipped("sharing", "no peer")
-    runs = {"client": {"why": None, "quick": True}, "tier": {"why": "no disk", "quick": False}}
+    runs = {
+        "client": {"why": None, "quick": True, "minutes": 1.5},
+        "tier": {"why": "no disk", "quick": False, "minutes": 0.1},
+    }
     for name, run in runs.items():
         (tmp_path / f"{name}.run.json").write_text(json.dumps(run))
     page = results_page(tmp_path)
@@ -79,7 +83,7 @@ def test_sections_of_scripts_that_were_not_run_stay(
     for name, rows in (("client", [MISSED]), ("broker", [REACHED])):
         monkeypatch.setattr("sys.argv", [f"benchmarks/{name}.py"])
         report(name, rows, ())
-        run = {"why": None, "quick": False}
+        run = {"why": None, "quick": False, "minutes": 1.0}
         (tmp_path / f"{name}.run.json").write_text(json.dumps(run))
     both = results_page(tmp_path)
     for path in tmp_path.glob("client.*"):
@@ -115,3 +119,18 @@ def test_the_comparison_helps_with_an_example(
     with pytest.raises(SystemExit):
         compare.main()
     assert "python -m benchmarks.compare /tmp/before . --only=file" in capsys.readouterr().out
+
+
+def test_every_script_helps_and_measures_nothing() -> None:
+    scripts = sorted((ROOT / "benchmarks").glob("[a-z]*.py"))
+    for script in scripts:
+        assert "from benchmarks._harness import" in script.read_text(), script.name
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.streams", "--help"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.startswith("The streams room against its peers"), done.stdout
+    assert "us CPU" not in done.stdout
