@@ -227,11 +227,12 @@ class JournalDurability:
             self._slot_acks = [ack for ack, _ in joined if ack is not None]
         else:
             self._sync_directly(direct, self._distribute(joined, set(direct), held))
+        self._obey()
         if slot is not None:
-            self._thread.run(partial(self._write, slot), partial(self._written, slot.seq))
             if self._idle is None:
                 self._look_whether_idle()
-        self._obey()
+            # Last: the thread needs the interpreter, which this turn of the loop has.
+            self._thread.run(partial(self._write, slot), partial(self._written, slot.seq))
 
     def _distribute(
         self, joined: Sequence[Joined], direct: set[HostedPartition], held: set[HostedPartition]
