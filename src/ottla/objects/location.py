@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
 from ottla.objects.local import LocalStore
+from ottla.redaction import redact
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -77,7 +78,7 @@ def parse_location(config: Mapping[str, str]) -> StoreLocation:
     parts = urlsplit(url)
     if parts.scheme not in _OPTIONS:
         kinds = ", ".join(_OPTIONS)
-        raise BadLocation(f"{URL_KEY}: expected a URL of {kinds}, got {url!r}")
+        raise BadLocation(f"{URL_KEY}: expected a URL of {kinds}, got {redact(url)!r}")
     if parts.query or parts.fragment or "@" in parts.netloc:
         raise BadLocation(f"{URL_KEY}: leave credentials and options to other {PREFIX}* keys")
     if parts.scheme == "memory":
@@ -85,10 +86,14 @@ def parse_location(config: Mapping[str, str]) -> StoreLocation:
     path = unquote(parts.path)
     if parts.scheme == "file":
         if parts.netloc or not path.startswith("/") or path == "/":
-            raise BadLocation(f"{URL_KEY}: expected file:///absolute/directory, got {url!r}")
+            raise BadLocation(
+                f"{URL_KEY}: expected file:///absolute/directory, got {redact(url)!r}"
+            )
         return StoreLocation("file", path.rstrip("/"), "")
     if not parts.netloc:
-        raise BadLocation(f"{URL_KEY}: expected {parts.scheme}://bucket/prefix, got {url!r}")
+        raise BadLocation(
+            f"{URL_KEY}: expected {parts.scheme}://bucket/prefix, got {redact(url)!r}"
+        )
     names = _OPTIONS[parts.scheme]
     given = {key.removeprefix(PREFIX): value for key, value in config.items() if key != URL_KEY}
     options = {names[key]: value for key, value in given.items() if key in names}

@@ -90,3 +90,18 @@ async def test_an_admin(broker: ottla.EmbeddedBroker) -> None:
         lambda bootstrap, by: ottla.Admin(bootstrap, security=by),
         lambda admin: admin.list_topics(),
     )
+
+
+async def test_a_topic_that_may_be_written_but_not_created() -> None:
+    """The broker creates topics, and not for this user; that it is missing is not the reason."""
+    secured = ottla.Secured(
+        users={"alice": "a", "bob": "b"},
+        super_users=["alice"],
+        acls=["allow bob write topic:missing"],
+    )
+    with ottla.EmbeddedBroker(security=secured) as broker:
+        async with ottla.Producer(broker.bootstrap, security=broker.security("bob")) as producer:
+            with pytest.raises(
+                ottla.errors.TopicAuthorizationFailed, match=r"'missing'.*may not be created"
+            ):
+                await producer.send("missing", b"one")

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ottla.client.security import Security
+from ottla.objects.location import BadLocation, parse_location
 from ottla.spark.client_settings import ClientSettings, client_settings
 from ottla.spark.errors import BadOption
+from ottla.spark.tier.settings import tier_settings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -86,3 +88,16 @@ def test_other_variables_are_refused_case_107(name: str) -> None:
 
 def test_text_is_not_expanded_case_86() -> None:
     assert settings(sasl_password="${env:HOME}").security.sasl_password == "${env:HOME}"
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["s3://key:canary@bucket/x", "az://account/x?sig=canary", "https://me:canary@host/bucket"],
+)
+def test_a_place_with_credentials_is_refused_and_not_shown(url: str) -> None:
+    with pytest.raises(BadOption, match=r"tierUrl: .*without credentials") as failure:
+        tier_settings({"tierurl": url})
+    assert "canary" not in str(failure.value)
+    with pytest.raises(BadLocation) as cause:
+        parse_location({"rsm.config.url": url})
+    assert "canary" not in str(cause.value)

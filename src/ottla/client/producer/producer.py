@@ -25,7 +25,7 @@ from ottla.client import arguments, extras
 from ottla.client.cluster.cluster import Client
 from ottla.client.cluster.turns import Turns
 from ottla.client.cluster.view import NO_LEADER, Topic, TopicPartition
-from ottla.client.errors import BadArgument, RequestTimedOut, UnknownTopic
+from ottla.client.errors import BadArgument, RequestTimedOut, UnknownTopic, kafka_error
 from ottla.client.producer.batches import Identity
 from ottla.client.producer.partitioner import StickyPartitioner, partition_of_key
 from ottla.client.producer.sender import Sender, Waiter
@@ -376,7 +376,14 @@ class Producer:
 
     async def _find(self, name: str) -> None:
         async def attempt() -> None:
-            await self._client.refresh([name], create_missing=True)
+            view = await self._client.refresh([name], create_missing=True)
+            if view.missing.get(name) == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                # Asked without creating it, the broker might say that it is missing.
+                raise kafka_error(
+                    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+                    f"find topic {name!r}",
+                    "it may not be written to, or does not exist and may not be created",
+                )
             await self._client.topics([name])
 
         patience = self._client.api_timeout

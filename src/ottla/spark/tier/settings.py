@@ -76,9 +76,10 @@ def tier_settings(options: Mapping[str, str]) -> TierSettings | None:
     try:
         found.location()
     except BadLocation:
+        # Without the URL: credentials may be in it.
         raise BadOption(
-            f"tierUrl: expected s3://bucket/prefix, gs://..., az://... or file:///directory, "
-            f"without credentials, got {url!r}"
+            "tierUrl: expected s3://bucket/prefix, gs://..., az://... or file:///directory, "
+            "without credentials or further parts"
         ) from None
     return found
 
