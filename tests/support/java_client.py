@@ -72,9 +72,14 @@ class JavaClient:
         """Records until there are `count`, or none for `idle` seconds.
 
         With a `group.id` the client subscribes; without one it reads all partitions from the start.
+        A topic `~PATTERN` is a pattern that the broker resolves.
         """
         answers = self._call(["consume", topic, str(count), str(int(idle * 1000))], config)
         return [_delivery(answer) for answer in answers]
+
+    def create(self, prefix: str, count: int, *, config: Mapping[str, str] | None = None) -> None:
+        """Create so many topics, one after the other."""
+        self._call(["create", prefix, str(count)], config)
 
     def copy(self, topic: str, to: str, count: int, *, group: str, transactional_id: str) -> None:
         """Copy `count` records in transactions that take the group's offsets along."""

@@ -17,11 +17,14 @@ import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.Future;
 import java.util.function.Function;
 import java.util.stream.Collectors;
+import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.consumer.AcknowledgeType;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.ConsumerRecords;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.KafkaShareConsumer;
+import org.apache.kafka.clients.consumer.SubscriptionPattern;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
@@ -36,7 +39,9 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  *
  *   produce TOPIC none|commit|abort CONFIG...         records on stdin, where they landed on stdout
  *   copy TOPIC TO COUNT CONFIG...                     COUNT records, one transaction for each poll
- *   consume TOPIC COUNT IDLE_MS CONFIG...             with group.id subscribes, else reads it all
+ *   consume TOPIC COUNT IDLE_MS CONFIG...             with group.id subscribes, else reads it all;
+ *                                                     ~PATTERN is a pattern that the broker resolves
+ *   create TOPIC COUNT CONFIG...                      TOPIC-0, TOPIC-1, ..., one after the other
  *   seek TOPIC TIMESTAMP CONFIG...                    one record of each partition, from that time on
  *   share-consume TOPIC COUNT IDLE_MS TYPE CONFIG...  acknowledges each record with TYPE
  *
@@ -53,6 +58,7 @@ public final class JavaClient {
             case "produce" -> produce(topic, args[2], config(args, 3));
             case "copy" -> copy(topic, args[2], Integer.parseInt(args[3]), config(args, 4));
             case "consume" -> consume(topic, count(args), idle(args), config(args, 4));
+            case "create" -> create(topic, count(args), config(args, 3));
             case "seek" -> seek(topic, Long.parseLong(args[2]), config(args, 3));
             case "share-consume" ->
                 shareConsume(topic, count(args), idle(args), AcknowledgeType.valueOf(args[4]), config(args, 5));
@@ -145,7 +151,11 @@ public final class JavaClient {
         ByteArrayDeserializer plain = new ByteArrayDeserializer();
         try (KafkaConsumer<byte[], byte[]> consumer = new KafkaConsumer<>(config, plain, plain)) {
             if (config.containsKey("group.id")) {
-                consumer.subscribe(List.of(topic));
+                if (topic.startsWith("~")) {
+                    consumer.subscribe(new SubscriptionPattern(topic.substring(1)));
+                } else {
+                    consumer.subscribe(List.of(topic));
+                }
             } else {
                 List<TopicPartition> all = consumer.partitionsFor(topic).stream()
                     .map(info -> new TopicPartition(topic, info.partition())).toList();
@@ -153,6 +163,15 @@ public final class JavaClient {
                 consumer.seekToBeginning(all);
             }
             drain(count, idle, consumer::poll);
+        }
+    }
+
+    private static void create(String prefix, int count, Properties config) throws Exception {
+        try (Admin admin = Admin.create(config)) {
+            for (int number = 0; number < count; number++) {
+                NewTopic topic = new NewTopic(prefix + "-" + number, 1, (short) 1);
+                admin.createTopics(List.of(topic)).all().get();
+            }
         }
     }
 
