@@ -93,19 +93,25 @@ class PlainServer:
         found = _parsed(token)
         if isinstance(found, Failure):
             return found
-        return password_step(*found, self._credential_of(found[0]), self._remembered)
+        return password_step(*found, self._credential_of, self._remembered)
 
 
 def password_step(
-    name: str, password: str, credential: ScramCredential, remembered: RememberedPasswords
+    name: str,
+    password: str,
+    credential_of: Callable[[str], ScramCredential],
+    remembered: RememberedPasswords,
 ) -> Success | Failure | Work:
     """Check a name and a password, as PLAIN and HTTP's Basic do."""
+    credential = credential_of(name)
     if remembered.has(name, credential, password):
         return Success(name)
 
     def then(fits: bool) -> Step:
         if not fits:
             return Failure("wrong password" if credential.is_known else "unknown user", name)
+        if not credential.is_same(credential_of(name)):
+            return Failure("credential changed within the exchange", name)
         remembered.keep(name, credential, password)
         return Success(name)
 

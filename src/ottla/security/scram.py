@@ -70,6 +70,12 @@ class ScramCredential:
     server_key: bytes = field(repr=False)
     is_known: bool = True
 
+    def is_same(self, other: ScramCredential) -> bool:
+        """Whether it is of the same password and salt."""
+        return self.mechanism is other.mechanism and hmac.compare_digest(
+            self.stored_key, other.stored_key
+        )
+
     def __reduce__(self) -> NoReturn:
         raise TypeError("a credential is not pickled")
 
@@ -290,6 +296,8 @@ class ScramServer:
             raise _Broken("unknown user")
         if not fits:
             raise _Broken("wrong password")
+        if not credential.is_same(self._credential_of(self._name)):
+            raise _Broken("credential changed within the exchange")
         return Success(self._name, f"v={_base64(signature)}".encode())
 
 

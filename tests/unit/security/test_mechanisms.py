@@ -131,3 +131,12 @@ def test_what_is_remembered_is_bounded() -> None:
     assert known.has("user-5", small, "x")
     with pytest.raises(TypeError, match="not pickled"):
         pickle.dumps(known)
+
+
+def test_a_credential_that_changes_while_a_password_is_hashed_is_refused() -> None:
+    found = [ALICE]
+    work = PlainServer(lambda _: found[-1], remembered()).step(b"\0alice\0secret")
+    assert isinstance(work, Work)
+    fits = work.call()
+    found.append(make_credential(SHA_512, "another", b"another salt", MIN_ITERATIONS))
+    assert work.then(fits) == Failure("credential changed within the exchange")

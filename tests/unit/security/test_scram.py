@@ -332,3 +332,13 @@ def test_secrets_are_neither_printed_nor_pickled() -> None:
     for value in (credential, SaltedPasswords()):
         with pytest.raises(TypeError, match="not pickled"):
             pickle.dumps(value)
+
+
+@pytest.mark.parametrize("password", ["another", "pencil"])
+def test_a_credential_that_changes_within_the_exchange_is_refused(password: str) -> None:
+    """Its connections are closed at the change, but this one had no session yet (or anew)."""
+    known = [make_credential(SHA_256, "pencil", SALT, 4096)]
+    server = ScramServer(SHA_256, lambda _: known[-1], SERVER_NONCE)
+    final = final_of(SHA_256, server)
+    known.append(make_credential(SHA_256, password, b"another salt", 4096))
+    assert server.step(final) == Failure("credential changed within the exchange")
