@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 import ssl
 import time
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -146,6 +146,8 @@ class Certificate:
     not_before: float
     not_after: float
     """Both in seconds since 1970."""
+    der: bytes = field(default=b"", repr=False)
+    """All of it, as it is shown."""
 
     def covers(self, host: str) -> bool:
         """Whether a client that connects to this host or address accepts the certificate."""
@@ -454,7 +456,8 @@ def _shown_by(context: ssl.SSLContext, material: KeyMaterial) -> Certificate:
         raise BadSecuritySetting(
             KEYS["keystore_location"], f"clients would refuse the certificate: {fault}"
         )
-    return _decoded(theirs.verified())
+    assert theirs.peer is not None
+    return replace(_decoded(theirs.verified()), der=theirs.peer.der or b"")
 
 
 def _decoded(shown: dict[str, object]) -> Certificate:

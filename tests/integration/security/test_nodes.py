@@ -111,6 +111,22 @@ async def test_case_45_a_node_without_rights_does_not_start(tmp_path: Path) -> N
     await node.stop()
 
 
+async def test_case_45_a_node_is_known_by_its_certificate(
+    tls_files: TlsFiles, tmp_path: Path
+) -> None:
+    """Where nodes show certificates, the own one must have the right to act for the cluster."""
+    more = {"authorizer.class.name": "standard", "ssl.client.auth": "required"}
+    config = config_of(tls_files, 1, "SSL", **more)
+    with pytest.raises(ConfigError, match=r"super\.users: expected User:CN=localhost, as which"):
+        await started(config, tmp_path)
+    rules = "listener.name.nodes.ssl.principal.mapping.rules"
+    with pytest.raises(ConfigError, match=r"mapping.rules: expected a rule for this node's own"):
+        await started(config | {rules: "RULE:^CN=nobody$/x/"}, tmp_path)
+    named = config | {rules: "RULE:^CN=([a-z]+)$/node-$1/", "super.users": "User:node-localhost"}
+    node = await started(named, tmp_path)
+    await node.stop()
+
+
 async def test_case_45_two_nodes_with_an_authorizer(tls_files: TlsFiles, tmp_path: Path) -> None:
     more = {"authorizer.class.name": "standard"}
     nodes = [

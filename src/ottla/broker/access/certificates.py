@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -185,6 +186,16 @@ class Certificates:
     def rules(self, listener: str) -> MappingRules:
         """How a listener makes a user of the subject of a certificate."""
         return self._listeners[listener].rules
+
+    def asks(self, listener: str) -> bool:
+        """Whether a listener asks its clients for certificates."""
+        return self.context(listener).verify_mode is not ssl.CERT_NONE
+
+    def own_user(self, listener: str) -> str | None:
+        """The user that a listener's own certificate maps to. Imports what reads it."""
+        from ottla.security.principal import subject_of
+
+        return self.rules(listener).apply(subject_of(self.context(listener).certificate.der))
 
     def seconds_left(self) -> Mapping[str, float]:
         """Until each listener's certificate expires; negative after that."""

@@ -67,6 +67,7 @@ if TYPE_CHECKING:
 PASSWORD_THREADS: Final = 2
 MAX_HELD_BACK: Final = 1_024  # answers to failures; each keeps a connection open
 SECRET_BYTES: Final = 32
+ANONYMOUS: Final = "ANONYMOUS"
 NOT_TLS: Final = (
     "WRONG_VERSION_NUMBER",
     "HTTP_REQUEST",
@@ -181,6 +182,20 @@ class Door:
         return await self._services.workers.run(
             partial(node_security, self._config, listener, self._node_password)
         )
+
+    async def node_principal(self) -> str:
+        """The name that other nodes, and this one, know this node by; `ConfigError` if none."""
+        security = await self.node_security()
+        if security.sasl_username is not None:
+            return security.sasl_username
+        name = self._settings.inter_broker_listener
+        if not security.has_tls or not self.certificates.asks(name):
+            return ANONYMOUS
+        user = await self._services.workers.run(partial(self.certificates.own_user, name))
+        if user is None:
+            key = f"listener.name.{name.lower()}.ssl.principal.mapping.rules"
+            raise InvalidConfig("a rule for this node's own certificate", "none that matches", key)
+        return user
 
     def check_host(self, listener: Listener, host: str) -> None:
         """Warn if clients would refuse the certificate at the address they are told."""

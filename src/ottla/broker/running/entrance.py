@@ -112,12 +112,8 @@ class Entrance:
         talks = talks_to_nodes or self._services.tiering.made is not None
         if authorizer is None or not talks:
             return
-        user = "ANONYMOUS"
-        if self._services.door is not None:
-            security = await self._services.door.node_security()
-            if security.has_tls and not security.has_sasl:
-                return  # its certificate says who it is, to the node that asks for it
-            user = security.sasl_username or user
+        door = self._services.door
+        user = "ANONYMOUS" if door is None else await door.node_principal()
         access = authorizer.access(f"User:{user}", "127.0.0.1", from_node=True)
         if not access.may(Operation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME):
             raise InvalidConfig(
