@@ -11,17 +11,17 @@ import urllib.error
 import urllib.request
 from typing import TYPE_CHECKING
 
+import pytest
+
 from ottla.broker.running import metrics as broker_metrics
 from ottla.log.os_storage import OsStorage
 from ottla.security.certificates import Authority
-from ottla.sync import Producer
+from ottla.sync import Admin, Producer
 from ottla.testing.embedded import EmbeddedBroker
 from tests.support.raw_client import RawClient, batch, values_of
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
     from ottla.broker.running.node import Node
 
@@ -69,6 +69,19 @@ def test_case_96_metrics_ask_for_the_token_and_health_does_not(tmp_path: Path) -
         assert status == 200
         assert "ottla_topics" in text
         assert "canary" not in text
+
+
+def test_metrics_count_as_request_time_and_health_does_not() -> None:
+    """A scrape takes milliseconds of the loop, and a hundred-thousandth of it is allowed."""
+    with EmbeddedBroker(config=ANY_PORT) as broker, Admin(broker.bootstrap) as admin:
+        admin.alter_quotas({"user": None}, {"request_percentage": 0.001})
+        assert get(broker, "metrics")[0] == 200
+        with pytest.raises(urllib.error.HTTPError) as raised:
+            urllib.request.urlopen(url(broker, "metrics"))
+        assert raised.value.code == 429
+        assert raised.value.headers["Retry-After"] == "1"
+        raised.value.close()
+        assert get(broker, "healthz")[0] == get(broker, "readyz")[0] == 200
 
 
 def test_a_broker_whose_log_is_offline_is_not_ready_and_names_no_topic() -> None:

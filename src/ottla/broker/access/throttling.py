@@ -7,6 +7,8 @@
 - Over a quota the answer leaves as usual and tells the time. Then its connection is muted for that
   time: nothing of it is read or served. The greatest of a request's times holds.
 - When quotas change, muted connections go on at once; what they ask next is measured again.
+- HTTP requests count towards `request_percentage`, too (`answer`). A client that is over it gets
+  429 and the time to wait, instead of an answer.
 - Nodes among themselves have no quotas. Nor has logging in, which has limits of its own (`lobby`).
 """
 
@@ -14,7 +16,7 @@ from __future__ import annotations
 
 import math
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from ottla.broker.access.quotas import Quotas, Windows
 from ottla.broker.serving.context import Ack, Large
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from ottla.broker.serving.apis import Handler
     from ottla.broker.serving.context import Peer, RequestContext
     from ottla.clock import Clock
+    from ottla.http.messages import Answer, Request
+    from ottla.http.routes import Handler as HttpHandler
     from ottla.metadata.config.broker import BrokerConfig
     from ottla.metadata.security.quotas import ClientQuota
     from ottla.wire.schema.fetch import FetchResponse
@@ -109,6 +113,23 @@ class Throttling:
         if response is None or isinstance(response, SOON):
             return self._done(context, client, response, ended)
         return self._later(context, client, response)
+
+    async def answer(self, user: str, request: Request, handler: HttpHandler) -> Answer:
+        """What an HTTP handler answers; `Refused` to a user that is over its request quota."""
+        client = self._quotas.client(user, None, self._monotonic())
+        if client.request is None:
+            return await handler(request)
+        wait = client.request.throttle(self._monotonic())
+        if wait > 0:
+            from ottla.http.messages import Refused
+
+            seconds = str(math.ceil(wait))
+            raise Refused(429, "over the quota request_percentage", ("Retry-After", seconds))
+        timed = _Timed(handler(request))
+        try:
+            return cast("Answer", await timed)
+        finally:
+            client.request.record(timed.spent, self._monotonic())
 
     def _client(self, context: RequestContext) -> Client:
         peer = context.peer

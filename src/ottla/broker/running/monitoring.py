@@ -5,6 +5,7 @@
 - `/readyz`: 200 if all that clients need is there; else 503 and the reasons, which name no topic,
   group or user.
 
+`/metrics` counts towards `request_percentage`; the other two do not, and are always answered.
 With a token file only `/metrics` asks for the token: who restarts a node needs no secret.
 """
 
@@ -52,7 +53,7 @@ class Monitoring:
         self._node = node
         self.address = ("", 0)
         """Host and port, once it is started."""
-        metrics = self._metrics if token is None else with_token(token, self._metrics)
+        metrics = self._metered if token is None else with_token(token, self._metered)
         routes = Routes(
             {
                 "GET /metrics": metrics,
@@ -84,6 +85,13 @@ class Monitoring:
 
     async def close(self) -> None:
         await self._server.close()
+
+    async def _metered(self, request: Request) -> Answer:
+        throttling = self._node.services.throttling.made
+        if throttling is None or not throttling.active:
+            return await self._metrics(request)
+        # A token names no user.
+        return await throttling.answer("ANONYMOUS", request, self._metrics)
 
     async def _metrics(self, _: Request) -> Answer:
         families = []
