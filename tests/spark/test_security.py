@@ -13,26 +13,47 @@ import pytest
 
 import ottla
 from tests.support.spark_canary import COUNT
+from tests.support.spark_tier import upload_topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
 CANARY = "canary-" + secrets.token_hex(16)
+ARCHIVED = 160
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[ottla.EmbeddedBroker]:
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("data")
+
+
+@pytest.fixture(scope="module")
+def broker(data: Path) -> Iterator[ottla.EmbeddedBroker]:
     config = {"offsets.topic.num.partitions": "1", "transaction.state.log.num.partitions": "1"}
     secured = ottla.Secured(users={"alice": CANARY})
-    with ottla.EmbeddedBroker(security=secured, config=config) as broker:
+    with ottla.EmbeddedBroker(data, security=secured, config=config) as broker:
+        broker.create_topic("archived")
+        alice = broker.security("alice")
+        with ottla.sync.Producer(broker.bootstrap, security=alice) as producer:
+            for _ in range(8):
+                records = [
+                    ottla.ProducerRecord(b"%100d" % number) for number in range(ARCHIVED // 8)
+                ]
+                producer.send_many("archived", records)
         yield broker
 
 
-@pytest.mark.parametrize("way", ["plain", "file", "env"])
+@pytest.mark.parametrize("way", ["plain", "jaas", "file", "env"])
 def test_all_of_spark_over_sasl_ssl_case_106(
-    broker: ottla.EmbeddedBroker, tmp_path: Path, way: str
+    broker: ottla.EmbeddedBroker, data: Path, tmp_path: Path, way: str
 ) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    ends = upload_topic(
+        broker, data, "archived", f"file://{tmp_path}/store", scratch, broker.security("alice")
+    )
+    assert 0 < ends[0] < ARCHIVED  # some from the store, some from the broker
     for topic in ("written", "copied"):
         broker.create_topic(topic)
     held = tmp_path / "secrets"
@@ -62,6 +83,7 @@ def test_all_of_spark_over_sasl_ssl_case_106(
     found = json.loads(told.removeprefix("RESULT "))
     try:
         assert (found["read"], found["copied"], found["shared"]) == (COUNT, COUNT, COUNT)
+        assert found["archived"] == ARCHIVED
         assert "cannot log in as 'nobody'" in found["error"]
         assert found["pages"] == 9
         (held / "password").unlink()

@@ -2,8 +2,9 @@
 
     python -m tests.support.spark_canary BOOTSTRAP CA DIRECTORY WAY
 
-The password comes by the way asked for: `plain` from standard input into an option, `file` and
-`env` by what they name. What is printed, logged and written below DIRECTORY is searched for it.
+The password comes by the way asked for: `plain` and `jaas` from standard input into an option,
+`file` and `env` by what they name. What is printed, logged and written below DIRECTORY is searched
+for it. Topic "archived" is in a tier, at DIRECTORY/store.
 """
 
 from __future__ import annotations
@@ -18,11 +19,15 @@ from ottla.spark.session import local_session
 from tests.support.spark import pyspark_warnings
 
 COUNT = 20
+JAAS = "org.apache.kafka.common.security.scram.ScramLoginModule"
 
 
 def main(bootstrap: str, ca: str, directory: Path, way: str) -> None:
+    given = sys.stdin.readline().strip()
+    jaas = f'{JAAS} required username="alice" password="{given}";'
     password = {
-        "plain": {"kafka.sasl.password": sys.stdin.readline().strip()},
+        "plain": {"kafka.sasl.password": given},
+        "jaas": {"kafka.sasl.jaas.config": jaas},
         "file": {"kafka.sasl.password.file": str(directory / "secrets" / "password")},
         "env": {"kafka.sasl.password.env": "OTTLA_SECRET_PASSWORD"},
     }[way]
@@ -30,8 +35,8 @@ def main(bootstrap: str, ca: str, directory: Path, way: str) -> None:
         "kafka.bootstrap.servers": bootstrap,
         "kafka.security.protocol": "SASL_SSL",
         "kafka.sasl.mechanism": "SCRAM-SHA-512",
-        "kafka.sasl.username": "alice",
         "kafka.ssl.truststore.location": ca,
+        **({} if way == "jaas" else {"kafka.sasl.username": "alice"}),
         **password,
     }
     events = directory / "events"
@@ -99,8 +104,18 @@ def _run(spark: Any, options: dict[str, str], directory: Path, found: dict[str, 
     shared.awaitTermination(120)
     found["shared"] = spark.sql("select * from shared").count()
 
+    tier = {"subscribe": "archived", "tierUrl": f"file://{directory}/store", "tierMinBytes": "0"}
+    archived = spark.read.format("ottla").options(**options, **tier).load()
+    archived.explain(True)
+    found["archived"] = archived.count()
+
     try:
-        wrong = options | {"kafka.sasl.username": "nobody"}
+        wrong = {
+            name: value.replace('username="alice"', 'username="nobody"')
+            for name, value in options.items()
+        }
+        if "kafka.sasl.username" in wrong:
+            wrong["kafka.sasl.username"] = "nobody"
         spark.read.format("ottla").options(**wrong, subscribe="written").load().count()
     except Exception as error:  # noqa: BLE001  # its text is what is looked at
         found["error"] = str(error)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from ottla.client.admin.admin import Admin
+from ottla.client.security import PLAINTEXT, Security
 from ottla.log.config import LogConfig
 from ottla.log.directory import parse_partition_name
 from ottla.log.partition import PartitionLog
@@ -61,12 +62,17 @@ def smaller_segments(directory: Path, copy: Path) -> PartitionLog:
 
 
 def upload_topic(
-    broker: EmbeddedBroker, data: Path, topic: str, url: str, scratch: Path
+    broker: EmbeddedBroker,
+    data: Path,
+    topic: str,
+    url: str,
+    scratch: Path,
+    security: Security = PLAINTEXT,
 ) -> dict[int, int]:
     """Copy what a broker with this data directory has rolled; where the tier ends, by partition."""
 
     async def topic_id() -> UUID:
-        async with Admin(broker.bootstrap) as admin:
+        async with Admin(broker.bootstrap, security=security) as admin:
             (found,) = await admin.describe_topics([topic])
             return UUID(bytes=found.id)
 
