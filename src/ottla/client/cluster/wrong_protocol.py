@@ -28,7 +28,10 @@ _CORRELATION_ID: Final = b"\x00\x00\x00\x2a"
 _API_VERSIONS: Final = b"\x00\x00\x00\x0a" + b"\x00\x12\x00\x00" + _CORRELATION_ID + b"\xff\xff"
 
 _HTTP: Final = "an HTTP server listens there; give the port of the broker's Kafka listener"
-_TLS: Final = "it wants TLS: set security.protocol to SSL or SASL_SSL"
+_TLS: Final = (
+    "it wants TLS: set security.protocol to SSL or SASL_SSL, in the file of --command-config or "
+    "with security= in Python"
+)
 
 
 def named_by_answer(error: WireError) -> str:
