@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
@@ -65,6 +66,49 @@ class Writer:
                     on_delivery=self._delivered,
                 )
         self.producer.poll(0)
+
+
+class Reading:
+    """A consumer in a thread of its own that reads partitions from their start."""
+
+    def __init__(self, bootstrap: str, topic: str, partitions: Iterable[int]) -> None:
+        self.seen: dict[int, list[bytes]] = {one: [] for one in partitions}
+        self.errors: list[object] = []
+        self._wanted: Mapping[int, int] | None = None
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": "reading",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",  # an offset that is not there is a failure
+                **QUICK,
+            }
+        )
+        self._consumer.assign([TopicPartition(topic, one, 0) for one in self.seen])
+        self._thread = threading.Thread(target=self._read)
+        self._thread.start()
+
+    def _read(self) -> None:
+        deadline: float | None = None
+        while deadline is None or time.monotonic() < deadline:
+            for message in self._consumer.consume(500, 0.1):
+                if message.error():
+                    self.errors.append(message.error())
+                else:
+                    self.seen[message.partition() or 0].append(message.value() or b"")
+            wanted = self._wanted
+            if wanted is not None:
+                deadline = deadline or time.monotonic() + PATIENCE
+                if all(len(self.seen[one]) >= count for one, count in wanted.items()):
+                    break
+        self._consumer.close()
+
+    def until(self, counts: Mapping[int, int]) -> dict[int, list[bytes]]:
+        """All that was read, when so many of each partition are there."""
+        self._wanted = counts
+        self._thread.join()
+        assert not self.errors
+        return self.seen
 
 
 def read_all(bootstrap: str, topic: str, partition: int, **more: Any) -> list[bytes]:

@@ -71,8 +71,12 @@ REPAIRS_AT_ONCE: Final = 128  # no request waits for these, and each batch costs
 OPENERS: Final = 2  # of the worker threads; the others are left for syncs
 # A log that could not be opened is not tried again by lookers before that: each try costs a walk.
 RETRY_SECONDS: Final = 1.0
-# One that another node is about to release is looked for again after that, if a request wants it.
-ARRIVAL_SECONDS: Final = 0.02
+# A log that another node is about to release is looked for so often while a request waits for it;
+# then the request is refused. A release takes some 10 ms. If the first of several requests on a
+# connection were refused at once, and the log came before the second, a producer would see a gap in
+# its sequence numbers.
+ARRIVAL_LOOKS: Final = 50
+ARRIVAL_SECONDS: Final = 0.01  # between two looks
 NOTED_AT_ONCE: Final = 500  # logs that were closed, in one turn of the loop
 FILE_DELETE_DELAY: Final = "file.delete.delay.ms"
 RECOVERY_PAUSE: Final = 1.0  # pause, in times that a batch of repairs took, for requests
@@ -89,6 +93,8 @@ class _Opening:
     create: bool
     done: asyncio.Future[None]
     is_visit: bool = False
+    looks: int = 0  # for a log that another node has not released yet
+    looks_again: bool = False
 
 
 class Partitions:
@@ -118,6 +124,7 @@ class Partitions:
         # Told of each partition whose log is closed and durable, or deleted.
         self.left: Callable[[HostedPartition], None] = lambda _: None
         self._recovery: asyncio.Task[None] | None = None
+        self._is_closed = False  # the directory may be another node's soon
         # Make all records of these durable and acknowledge them; see `Durability.sync`.
         self.durable: Callable[[Sequence[HostedPartition]], Awaitable[None]] = _durable
         # Logs that could not be closed cleanly: some of their records may be in this run's journal
@@ -167,6 +174,8 @@ class Partitions:
         if (error := self._recent_failure(name)) is not None:
             raise error
         hosted = self._unwritten.get(name)
+        if hosted is not None and self._data.has(name):
+            raise NotOpen(name)  # it came from another node
         if hosted is None:
             found = self._led(name)
             if self._data.may_have(name):
@@ -181,7 +190,7 @@ class Partitions:
         topic = self._cluster.image.topic(name.topic)
         if topic is None or not 0 <= name.partition < len(topic.partitions):
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        if topic.partitions[name.partition].leader != self._cluster.node_id:
+        if self._is_closed or topic.partitions[name.partition].leader != self._cluster.node_id:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return topic
 
@@ -292,7 +301,7 @@ class Partitions:
 
     def _enqueue(self, one: _Opening) -> None:
         """As soon as nothing of an older topic is under way in its path."""
-        if self._opening.get(one.name) is not one:
+        if self._opening.get(one.name) is not one or self._is_closed:
             one.done.set_result(None)  # its topic is deleted, and the deletion waits for it
             return
         busy = self._busy.get(one.name)
@@ -317,10 +326,16 @@ class Partitions:
                     self._fail(one, _unexpected(one.name, error))
             finally:
                 for one in batch:
+                    if one.looks_again and self._opening.get(one.name) is one:
+                        one.looks_again = False
+                        asyncio.get_running_loop().call_later(ARRIVAL_SECONDS, self._enqueue, one)
+                        continue
                     if self._opening.get(one.name) is one:
                         del self._opening[one.name]
                     if not one.done.done():
                         one.done.set_result(None)
+                # Those that came, or were opened, while another node became their leader.
+                self.depart(one.name for one in batch)
 
     async def _open_batch(self, batch: Sequence[_Opening]) -> None:
         vacant = await asyncio.gather(*map(self._is_vacant, batch))
@@ -357,7 +372,10 @@ class Partitions:
         results = await self._seek([self._request(one) for one in missing])
         for one in missing:
             error = results[one.name].error
-            if error is not None:
+            if isinstance(error, NotArrived) and one.looks < ARRIVAL_LOOKS and self._is_led(one):
+                one.looks += 1
+                one.looks_again = True
+            elif error is not None:
                 self._fail(one, error)
         return [
             one
@@ -365,6 +383,12 @@ class Partitions:
             if self._opening.get(one.name) is one
             and (one.name not in results or results[one.name].error is None)
         ]
+
+    def _is_led(self, one: _Opening) -> bool:
+        topic = self._cluster.image.topic_by_id(one.topic_id)
+        if topic is None or self._is_closed:
+            return False
+        return topic.partitions[one.name.partition].leader == self._cluster.node_id
 
     async def _seek(self, requests: Sequence[LogRequest]) -> dict[TopicPartition, Brought]:
         """Adopt logs that are on their way to this node, or that a dead one has."""
@@ -416,7 +440,6 @@ class Partitions:
         topic = self._cluster.image.topics_by_name[name.topic]
         if topic.partitions[name.partition].leader != self._cluster.node_id:
             self._data.was_closed(name, trusted=await self._drop(log, clean=True))
-            self.depart([name])
             return
         log.config = self.log_config(name.topic)
         hosted = self._unwritten.pop(name, None)
@@ -426,7 +449,7 @@ class Partitions:
         hosted.log = log
         self._open[name] = hosted
         self._told.pop(name, None)
-        if log.log_end_offset and hosted.waiters:
+        if log.log_end_offset and (hosted.waiters or hosted.watchers):
             hosted.wake()  # readers of an unwritten partition that another node had written
 
     async def _drop(self, log: PartitionLog, *, clean: bool) -> bool:
@@ -658,6 +681,7 @@ class Partitions:
 
         if missing:
             await asyncio.wait([self._in_background(seek, missing)])
+            self.depart(missing)  # another node may lead them by now
         return results
 
     def _is_led_elsewhere(self, name: TopicPartition) -> bool:
@@ -808,6 +832,7 @@ class Partitions:
 
     async def close(self, *, clean: bool) -> None:
         """Close every log, so that the next start need not walk it if `clean`."""
+        self._is_closed = True
         if self._recovery is not None:
             self._recovery.cancel()
         pending: set[asyncio.Future[None]] = {*self._busy.values(), *self._openers}
