@@ -10,9 +10,9 @@ import random
 from typing import TYPE_CHECKING, Final
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 
-from ottla import EmbeddedBroker
+from ottla import EmbeddedBroker, Secured
 from ottla.log.os_storage import OsStorage
 from ottla.sync import Reader
 from tests.support.faults_broker import soak
@@ -84,6 +84,22 @@ def test_40_librdkafka(mapped: Mapped) -> None:
         found += [message.value() for message in messages]
     consumer.close()
     assert found == mapped.values
+
+
+def test_40_over_tls() -> None:
+    """Nothing of it is mapped: who encrypts a page reads it."""
+    secured = Secured(users={"bob": "secret"}, acls=["allow bob read,write,describe topic:orders"])
+    dice = random.Random(40)
+    values = [dice.randbytes(dice.choice([1, 300, 5000])) for _ in range(5000)]
+    with EmbeddedBroker(config=CONFIG, security=secured) as broker:
+        broker.create_topic("orders", configs={"segment.bytes": str(2 * MIB)})
+        producer = Producer(broker.properties("bob"))
+        for value in values:
+            producer.produce("orders", value)
+        assert producer.flush(PATIENCE) == 0
+        security = broker.security("bob")
+        with Reader(broker.bootstrap, "orders", stop="latest", security=security) as reader:
+            assert [record.value for record in reader.records()] == values
 
 
 @pytest.mark.jvm

@@ -19,6 +19,7 @@ from ottla.wire.schema.create_topics import (
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
+from ottla.wire.schema.delete_topics import DeleteTopicsRequest
 from tests.support.faults_broker import PATIENCE_SECONDS, BrokerProcess
 from tests.support.raw_client import RawClient, batch, fetch_request, values_of
 
@@ -65,6 +66,26 @@ def test_43_a_file_that_is_cut_under_its_map_costs_a_connection_and_its_log(
         assert client.fetch_one("cut", 0).error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert len(values_of(client.fetch_one("whole", 0))) == 4
         assert client.produce("whole", batch(b"more")).error_code == ErrorCode.NONE
+        assert broker.alive
+
+
+def test_43_a_bad_sector_that_is_met_while_a_page_is_sent_costs_the_same(tmp_path: Path) -> None:
+    """Other clients and other logs are served."""
+    module = "tests.support.bad_sector_broker"
+    with (
+        BrokerProcess(tmp_path, config=CONFIG, module=module) as broker,
+        RawClient(broker.bootstrap) as client,
+    ):
+        for topic in ("bad", "good"):
+            create(client, topic)
+            fill(client, topic, 4)
+        with RawClient(broker.bootstrap) as reader:
+            reader.send("fetch", 12, fetch_request({("bad", 0): 0}))
+            assert reader.closed()
+        assert broker.alive
+        assert client.fetch_one("bad", 0).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert len(values_of(client.fetch_one("good", 0))) == 4
+        assert client.produce("good", batch(b"more")).error_code == ErrorCode.NONE
         assert broker.alive
 
 
@@ -122,6 +143,30 @@ def test_41_a_slow_client_gets_every_byte_of_a_deleted_segment(tmp_path: Path) -
             _wait_until(lambda: broker.stats()["unsent"] > 0)
             fill(client, "orders", 4)  # begins another segment
             _wait_until(lambda: bool(_deleted(pid)))
+            _, answer = slow.receive("fetch", 12)
+            assert values_of(answer.responses[0].partitions[0]) == values
+        _wait_until(lambda: not _deleted(pid))
+        assert broker.stop() == 0
+
+
+def test_41_a_slow_client_gets_every_byte_of_a_deleted_topic(tmp_path: Path) -> None:
+    """And so does a client of the topic that has its name by then: its own bytes."""
+    config = {**CONFIG, "log.retention.check.interval.ms": "100"}
+    with BrokerProcess(tmp_path, config=config) as broker, RawClient(broker.bootstrap) as client:
+        create(client, "orders", {"file.delete.delay.ms": "0"})
+        values = fill(client, "orders", 39)
+        pid = broker.process.pid
+        with RawClient(broker.bootstrap) as slow:
+            slow.wait_longer(PATIENCE_SECONDS)
+            slow.keep_waiting()
+            slow.send("fetch", 12, fetch_request({("orders", 0): 0}, partition_max_bytes=8 * MIB))
+            _wait_until(lambda: broker.stats()["unsent"] > 0)
+            gone = client.ask("delete_topics", 5, DeleteTopicsRequest(topic_names=["orders"]))
+            assert gone.responses[0].error_code == ErrorCode.NONE
+            _wait_until(lambda: bool(_deleted(pid)))
+            create(client, "orders")
+            assert client.produce("orders", batch(b"new")).error_code == ErrorCode.NONE
+            assert values_of(client.fetch_one("orders", 0)) == [b"new"]
             _, answer = slow.receive("fetch", 12)
             assert values_of(answer.responses[0].partitions[0]) == values
         _wait_until(lambda: not _deleted(pid))
