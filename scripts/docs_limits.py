@@ -118,6 +118,13 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
             "more is synced in the log itself, so that it is not written twice",
         ),
         Limit(
+            "one write to the journal",
+            "ottla.log.journal.writer:SLOT_MAX_BYTES",
+            "bytes",
+            "more is as fast in the logs themselves; only partitions with little each fill up to"
+            " twice as much",
+        ),
+        Limit(
             "indexes of segments that do not grow any more, all logs",
             "ottla.log.sealed:INDEX_BYTES",
             "bytes",
