@@ -4,9 +4,9 @@ Resources are topics, brokers and groups. A broker is named by its id, or by "" 
 all brokers. AlterConfigs replaces the whole set of overrides; IncrementalAlterConfigs sets (0),
 deletes (1), appends to (2) or subtracts from (3) single keys. Both change all keys of a resource or
 none, and answer every resource. Sensitive values are never sent. ListConfigResources returns all
-topics and brokers, and groups with overrides; there are no loggers and client metrics, which are
-all that v0 can ask for. Many resources are described in several turns of the event loop, all as
-they were at the first turn.
+topics and brokers, and groups with overrides; there are no loggers and no client metrics, the only
+resources that v0 can ask for. Many resources are described in several turns of the event loop, all
+as they were at the first turn.
 
 Permissions: describe configs or alter configs on the topic or group, and on the cluster for brokers
 and for the list. To set the dead-letter topic of a group a client also needs write on it, and
