@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import os
 import struct
+import sys
 import threading
 import time
 from contextlib import ExitStack
@@ -250,6 +252,17 @@ def test_case_45_the_users_of_nodes_cannot_come_in_elsewhere(broker: ottla.Embed
     assert "__node" in door.credentials._own
     with RawClient(bootstrap(broker, SASL)) as raw:
         assert log_in(raw, "PLAIN", "__node", "x").error_code == FAILED
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads have priorities on Linux alone")
+def test_case_32_hashing_passwords_gives_way_to_the_event_loop(
+    broker: ottla.EmbeddedBroker,
+) -> None:
+    door = node_of(broker).services.door
+    assert door is not None
+    mine = os.getpriority(os.PRIO_PROCESS, 0)
+    hashing = door._passwords.submit(os.getpriority, os.PRIO_PROCESS, 0).result()
+    assert hashing == min(mine + 10, 19)
 
 
 def test_case_46_connections_of_a_changed_or_deleted_user_are_closed(

@@ -5,7 +5,8 @@ authenticated or gone. `Guard` has the settings of one listener. Neither exists 
 listeners are all PLAINTEXT.
 
 - Hashing a password takes milliseconds of a thread of their own, two at a time: a flood of logins
-  delays other logins, and nobody else.
+  delays other logins, and nobody else. Where the system has priorities of threads (Linux) these
+  have a low one, so that two busy ones do not keep the event loop from the processor.
 - A connection whose answer is held back after a failure has left its slot. Above `MAX_HELD_BACK` of
   them further ones are closed without an answer.
 - Connections of a user whose credential was changed or deleted are closed; the one that asked for
@@ -16,7 +17,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import secrets
+import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -65,6 +69,8 @@ if TYPE_CHECKING:
     from ottla.security.steps import Mechanism
 
 PASSWORD_THREADS: Final = 2
+PASSWORD_NICENESS: Final = 10  # added to the broker's: a tenth of the weight of its other threads
+LOWEST_PRIORITY: Final = 19
 MAX_HELD_BACK: Final = 1_024  # answers to failures; each keeps a connection open
 SECRET_BYTES: Final = 32
 ANONYMOUS: Final = "ANONYMOUS"
@@ -110,7 +116,9 @@ class Door:
         self._quotas_of: Mapping[str, ClientQuota] = {}  # the image's, from which it was made
         self._failures = Failures()
         self._held_back = 0
-        self._passwords = ThreadPoolExecutor(PASSWORD_THREADS, thread_name_prefix="ottla-password")
+        self._passwords = ThreadPoolExecutor(
+            PASSWORD_THREADS, thread_name_prefix="ottla-password", initializer=_give_way
+        )
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0  # uvloop does not tell when a timer ends that is due already
         self._step_comes = False
@@ -334,6 +342,13 @@ class Door:
         if self._timer is not None:
             self._timer.cancel()
         self._passwords.shutdown(wait=False, cancel_futures=True)
+
+
+def _give_way() -> None:
+    """Lower the priority of this thread."""
+    if sys.platform == "linux":  # elsewhere it would be that of a process
+        niceness = os.getpriority(os.PRIO_PROCESS, 0) + PASSWORD_NICENESS
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), min(niceness, LOWEST_PRIORITY))
 
 
 def _new_secret() -> bytes:
