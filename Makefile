@@ -72,6 +72,7 @@ test: lint services
 verify: install
 	@scripts/install_services.sh --all
 	$(PYTEST) -n 2 -m "(jvm or long or hypothesis or sampled) and not soak"
+	$(BIN)/python scripts/run_on_interpreters.py
 
 # The unit and client tests on every other Python that is installed; says which it did not find.
 interpreters: install

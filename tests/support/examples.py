@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 ADDRESS: Final = "127.0.0.1:9092"
 OPTIONS: Final = doctest.ELLIPSIS
+# Ten seconds is long for a reader, and short for a machine that runs many tests beside this one.
+TIMEOUT: Final = re.compile(r"(?<=\.poll\(timeout=|\.next\(timeout=)10(?=\))")
 BLOCK: Final = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -50,7 +52,7 @@ def run_docstring(test: doctest.DocTest, monkeypatch: pytest.MonkeyPatch) -> str
     said: list[str] = []
     with broker_with_orders() as address, asyncio.Runner() as runner:
         for example in test.examples:
-            example.source = example.source.replace(ADDRESS, address)
+            example.source = _here(example.source, address)
         # doctest executes code that is not async; shadowing its `exec` lets it run the rest.
         monkeypatch.setattr(
             doctest, "exec", lambda code, names: _run(code, names, runner), raising=False
@@ -70,11 +72,13 @@ def run_page(page: Path) -> int:
         for block in blocks:
             # On the line it has in the page, so that a traceback points there.
             source = "\n" * text[: block.start(1)].count("\n") + block[1]
-            code = compile(
-                source.replace(ADDRESS, address), page, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
-            )
+            code = compile(_here(source, address), page, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
             _run(code, names, runner)
     return len(blocks)
+
+
+def _here(source: str, address: str) -> str:
+    return TIMEOUT.sub("60", source.replace(ADDRESS, address))
 
 
 def _run(code: CodeType, names: dict[str, Any], runner: asyncio.Runner) -> None:

@@ -10,7 +10,8 @@ is not to blame for the time in which
   interpreter's lock.
 
 So a stall is never blamed on a busy machine; at worst one goes unseen on one. The loop notes itself
-when it gave the sign: the watching thread may get a processor only later. Garbage collections are
+when it gave the sign, and how much it had computed by then: the watching thread may get a processor
+only later. Garbage collections are
 counted, because no other thread can look at the stack during one. Without schedstat (not on Linux)
 nothing is watched.
 
@@ -29,7 +30,7 @@ import time
 import traceback
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -118,7 +119,7 @@ class LoopMonitor:
         self._answered = threading.Event()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
-        self._answered_at = 0.0
+        self._answered_at = self._answered_own = 0.0
         self._collection_began = 0.0
         self._collecting = 0.0
         self.stalls: list[Stall] = []
@@ -157,7 +158,7 @@ class LoopMonitor:
 
     def _answer(self) -> None:
         """The loop's sign."""
-        self._answered_at = time.monotonic()
+        self._answered_at, self._answered_own = time.monotonic(), time.thread_time()
         self._answered.set()
 
     def _collects(self, phase: str, info: dict[str, Any]) -> None:
@@ -171,7 +172,6 @@ class LoopMonitor:
         before = Usage.now(thread)
         self._answered.clear()
         collecting = self._collecting
-        asked_at = time.monotonic()
         self._loop.call_soon_threadsafe(self._answer)
         stall = Stall(0.0)
         late = self._limit
@@ -183,8 +183,9 @@ class LoopMonitor:
             if frame is not None and stall.stacks.total() < MAX_SAMPLES:
                 stall.stacks[_stack(frame)] += 1
         after = Usage.now(thread)
-        ended_at = self._answered_at if self._answered.is_set() else after.wall
-        stall.seconds = min(ended_at - asked_at, blame(before, after))
+        if self._answered.is_set():
+            after = replace(after, wall=self._answered_at, own=self._answered_own)
+        stall.seconds = blame(before, after)
         stall.collecting = self._collecting - collecting
         if not stall.stacks and after.own - before.own <= self._limit:
             return  # whatever kept this thread from looking kept the loop waiting, too

@@ -96,10 +96,10 @@ def test_case_24_kafka_python_reads_why_it_is_refused(
     with RawClient(bootstrap(broker, SASL)) as raw:
         log_in(raw, "PLAIN", "alice", USERS["alice"])  # the failures of other tests are forgotten
     with pytest.raises(kafka.errors.KafkaError):
-        kafka.KafkaAdminClient(**kafka_python_settings(way), bootstrap_timeout_ms=1500)
-    failed = [text for text in caplog.messages if "Bootstrap connection" in text]
-    assert failed
-    assert all("Authentication failed" in text for text in failed)
+        kafka.KafkaAdminClient(**kafka_python_settings(way), bootstrap_timeout_ms=2500)
+    # The last attempt may be cut short by the timeout.
+    (first, *_) = (text for text in caplog.messages if "Bootstrap connection" in text)
+    assert "Authentication failed" in first
 
 
 def test_case_24_a_wrong_password_is_no_timeout_for_aiokafka(broker: ottla.EmbeddedBroker) -> None:

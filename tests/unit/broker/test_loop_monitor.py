@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import re
 import threading
 import time
 from typing import TYPE_CHECKING, Final
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.skipif(not loop_monitor.is_possible, reason="no schedstat on this system")
 LONG: Final = 6 * LIMIT_SECONDS
+PATIENCE: Final = 60.0
 
 
 def a_planted_sleep() -> None:
@@ -44,11 +46,20 @@ async def watched(work: Callable[[], object], *, in_thread: bool = False) -> Loo
     return monitor
 
 
+async def stalls(work: Callable[[], object]) -> str:
+    """What the monitor says of it: a busy machine may hide a stall, so work until one is found."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            monitor = await watched(work)
+            if monitor.stalls:
+                with pytest.raises(LoopStalled) as told:
+                    monitor.check()
+                return str(told.value)
+
+
 @pytest.mark.parametrize("plant", [a_planted_sleep, a_planted_computation])
 async def test_the_culprit_is_named(plant: Callable[[], None]) -> None:
-    monitor = await watched(plant)
-    with pytest.raises(LoopStalled, match=plant.__name__):
-        monitor.check()
+    assert plant.__name__ in await stalls(plant)
 
 
 async def test_a_lock_that_another_thread_holds_is_named() -> None:
@@ -59,8 +70,7 @@ async def test_a_lock_that_another_thread_holds_is_named() -> None:
         threading.Timer(LONG, lock.release).start()
         lock.acquire()
 
-    with pytest.raises(LoopStalled, match="wait_for_the_lock"):
-        (await watched(wait_for_the_lock)).check()
+    assert "wait_for_the_lock" in await stalls(wait_for_the_lock)
 
 
 @pytest.mark.parametrize("work", [a_planted_sleep, a_planted_computation])
@@ -128,5 +138,4 @@ async def test_garbage_collections_are_told() -> None:
         a_planted_computation()  # meanwhile the monitor has asked for a sign
         gc.collect()
 
-    with pytest.raises(LoopStalled, match=r"\(\d+ ms of garbage collections\)"):
-        (await watched(collect)).check()
+    assert re.search(r"\(\d+ ms of garbage collections\)", await stalls(collect))

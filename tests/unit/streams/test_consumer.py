@@ -462,14 +462,20 @@ async def test_a_failed_source_fails_every_call() -> None:
 
 
 async def test_a_failed_commit_reaches_the_next_caller_and_is_tried_again() -> None:
-    source = ListSource(messages(5))
+    class FailsOnce(ListSource):
+        async def commit(self, progress: Progress) -> None:
+            try:
+                await super().commit(progress)
+            finally:
+                self.fail_commit = None
+
+    source = FailsOnce(messages(5))
     async with make(source, policy(AutoCommit.ROLLING, auto_commit_interval=0.01)) as consumer:
         source.fail_commit = ConnectError("no disk")
         consumer.ack(await consumer.next())
-        await asyncio.sleep(0.05)
+        await until(lambda: bool(source.commits))
         with pytest.raises(ConnectError, match="no disk"):
             await consumer.next()
-        source.fail_commit = None
         assert await consumer.commit() == {A0: 2}
 
 
