@@ -37,10 +37,11 @@ MISSING = """
 - **Two-phase commit** (KIP-939: InitProducerId v6) and WriteTxnMarkers v2. Everything else of
   [transactions](../how-to/transactions.md) is served, in both versions of the protocol.
 - **Security** that is missing: delegation tokens (keys 38 to 41).
-- **Replication**: a partition has one replica. A replication factor other than -1 or 1 is refused.
+- **Replication**: a log exists once. The replicas of a partition are the nodes that may lead it, as
+  many as there are [nodes](../how-to/nodes.md) at most.
 - Older message formats (v0, v1): refused with INVALID_RECORD, as Kafka 4 does.
 - OffsetCommit and OffsetFetch v10 (topic ids): clients use v9.
-- Telemetry (71, 72), delegation tokens, reassignment, leader election: clients do without.
+- Telemetry (71, 72), delegation tokens: clients do without.
 
 ## Static members
 

@@ -25,7 +25,7 @@ Taking, in this order:
     OPENED   the log is opened as after a clean stop
 
 So only a log that was closed cleanly, and is durable, moves. After a kill a node starts with what
-it finds (`ottla.cluster.layout.decide_directory`). The rules for notes make every point safe:
+it finds (the table of `ottla.cluster.layout`). The rules for notes make every point safe:
 
 * A note stays in the directory after the log was opened. Its offsets only grow during the life of
   a log, so they are lower bounds for a node that was killed before its checkpoint files had them.
@@ -40,7 +40,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, fields
-from enum import Enum
 from typing import Final
 from uuid import UUID
 
@@ -50,24 +49,6 @@ NOTE: Final = "handover.json"
 # Seven numbers and an id; more is not a note.
 MAX_NOTE_BYTES: Final = 4_096
 FORMAT: Final = 1
-
-
-class Release(Enum):
-    LEARNT = "learnt"
-    CLOSED = "closed"
-    NOTED = "noted"
-    RENAMED = "renamed"
-    ARRIVED = "arrived"
-    LEFT = "left"
-
-
-class Taking(Enum):
-    FOUND = "found"
-    NOTED = "noted"
-    RENAMED = "renamed"
-    ARRIVED = "arrived"
-    ENTERED = "entered"
-    OPENED = "opened"
 
 
 class DamagedNote(OttlaError):

@@ -7,7 +7,7 @@ import pytest
 from tests.support.handover_search import Search
 
 
-@pytest.mark.parametrize(("nodes", "moves", "kills"), [(2, 2, 2), (3, 2, 0), (3, 1, 1)])
+@pytest.mark.parametrize(("nodes", "moves", "kills"), [(2, 3, 3), (3, 2, 1), (3, 3, 0)])
 def test_one_directory_one_holder_and_no_empty_log(nodes: int, moves: int, kills: int) -> None:
     search = Search(nodes, moves, kills)
     search.run()
@@ -20,6 +20,6 @@ def test_the_search_finds_a_directory_that_slips_past_a_look_without_the_lock() 
         Search(3, 2, 0, has_lock=False).run()
 
 
-def test_the_search_finds_a_note_that_outlives_an_open() -> None:
-    with pytest.raises(AssertionError, match="trusted after a crash"):
-        Search(2, 2, 1, drops_note=False).run()
+def test_the_search_finds_a_log_that_moves_without_recovery() -> None:
+    with pytest.raises(AssertionError, match="trusted, but not recovered"):
+        Search(2, 1, 1, recovers=False).run()

@@ -10,13 +10,6 @@ from hypothesis import strategies as st
 
 from ottla.cluster.layout import (
     MAX_NAME_LENGTH,
-    Add,
-    Adopt,
-    Deed,
-    Retire,
-    Where,
-    decide_directory,
-    decide_layout,
     decide_retirement,
     handover_name,
     node_directory,
@@ -28,7 +21,7 @@ from ottla.metadata.changes.apply import apply
 from ottla.metadata.changes.nodes import UnregisterBroker
 from ottla.metadata.changes.topics import SetLeaders
 from ottla.metadata.image import NO_LEADER
-from tests.support.cluster_images import fence, image_of, leaders_of, topic_id
+from tests.support.cluster_images import image_of, leaders_of
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -60,29 +53,8 @@ def test_other_names_in_handover_tell_nothing(name: str) -> None:
     assert parse_handover_name(name) is None
 
 
-def test_what_a_node_does_with_a_directory() -> None:
-    assert {where: decide_directory(where, leads=True) for where in Where} == {
-        Where.OWN: Deed.OPEN,
-        Where.LIVING_SIBLING: Deed.WAIT,
-        Where.DEAD_SIBLING: Deed.TAKE,
-        Where.HANDOVER: Deed.TAKE,
-        Where.NOWHERE: Deed.MAKE,
-    }
-    assert decide_directory(Where.OWN, leads=False) is Deed.RELEASE
-    for where in set(Where) - {Where.OWN}:
-        assert decide_directory(where, leads=False) is Deed.LEAVE
-
-
-def test_one_node_becomes_four() -> None:
-    image = image_of([1], {"a": [(1,)]})
-    assert decide_layout(image, 4, [1], []) == [Add(2), Add(3), Add(4)]
-    assert decide_layout(image, 1, [1], []) == []
-
-
 def test_four_nodes_become_one() -> None:
     image = image_of([1, 2, 3], {"a": [(1,), (2,), (3,), (3, 1)]})
-    # Node 4 never registered; only its directory was made.
-    assert decide_layout(image, 1, [1, 2, 3, 4], []) == [Retire(2), Retire(3), Retire(4)]
     for retired in (2, 3):
         image = apply(image, SetLeaders(decide_retirement(image, {2, 3})))
         image = apply(image, UnregisterBroker(retired))
@@ -114,18 +86,6 @@ def test_all_cannot_retire() -> None:
     assert decide_retirement(image_of([2], {"a": [(2,)]}), {2}) == ()
 
 
-def test_logs_on_their_way_are_taken_by_their_leaders() -> None:
-    image = image_of([1, 2], {"a": [(1,), (2,)]})
-    on_their_way = [
-        handover_name("a", 1, topic_id("a")),
-        handover_name("a", 2, topic_id("a")),  # no such partition
-        handover_name("b", 0, topic_id("b")),  # no such topic
-        "something",
-    ]
-    assert decide_layout(image, 2, [1, 2], on_their_way) == [Adopt(on_their_way[0], 2)]
-    assert decide_layout(fence(image, 2), 2, [1, 2], on_their_way) == []
-
-
 @given(st.data())
 def test_nothing_names_a_retired_node_afterwards(data: st.DataObject) -> None:
     count = data.draw(st.integers(1, 5))
@@ -136,10 +96,7 @@ def test_nothing_names_a_retired_node_afterwards(data: st.DataObject) -> None:
         fenced=data.draw(st.sets(st.integers(1, count))),
     )
     wanted = data.draw(st.integers(1, count))
-    retired = {
-        step.node for step in decide_layout(image, wanted, [], []) if isinstance(step, Retire)
-    }
-    assert retired == set(range(wanted + 1, count + 1))
+    retired = set(range(wanted + 1, count + 1))
     after = apply(image, SetLeaders(decide_retirement(image, retired)))
     for partition in after.topics_by_name["a"].partitions:
         assert not {partition.leader, *partition.replicas} & retired
