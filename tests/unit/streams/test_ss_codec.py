@@ -262,6 +262,29 @@ def test_t54_a_frame_that_does_not_fit_changes_nothing(limit: int) -> None:
     assert entries(decode(data)[0]) == kept
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("inside", [-1, 0, 1, 2])
+def test_t47_both_loops_find_the_first_damaged_frame(
+    inside: int, compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last byte of a payload, either byte of its checksum, the end of its frame."""
+    payloads = [b"%03d" % number * 7 for number in range(20)]
+    encoder = Encoder(1 << 20, HEADER_SIZE)
+    for seq, payload in enumerate(payloads, 1):
+        encoder.add(Entry(b"cat", 0, seq, T, payload))
+    data = bytearray(encoder.take())
+    data[data.index(payloads[12]) + len(payloads[12]) + inside] ^= 0x40
+    if compiled:
+        crc16_each([bytes(KERNEL_FROM)])  # loads it
+    else:
+        monkeypatch.setattr("ottla.streams.ss.decoder.kernel", lambda _size: None)
+    decoder = Decoder(1 << 20)
+    decoder.feed(bytes(data))
+    assert [message.payload for message in decoder.take(100)] == payloads[:12]
+    with pytest.raises(FormatError if inside == 2 else ChecksumError):
+        decoder.take(100)
+
+
 @given(
     st.lists(st.lists(st.binary(max_size=700), min_size=1, max_size=12), min_size=1, max_size=6),
     st.sampled_from((1024, 2048, 1 << 20)),

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
             self, data: bytes | bytearray, starts: Sequence[int], ends: Sequence[int]
         ) -> list[int]: ...
 
+        def sound(
+            self, data: bytes | bytearray, starts: Sequence[int], tails: Sequence[int]
+        ) -> int: ...
+
         def frames(
             self,
             lead: bytes,

@@ -10,7 +10,7 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 from ottla.streams.errors import ChecksumError, FormatError
-from ottla.streams.ss.crc import crc16, crc16_spans, swap
+from ottla.streams.ss.crc import crc16, crc16_spans, kernel, swap
 from ottla.streams.ss.format import (
     CR,
     FRAME_HEAD,
@@ -164,6 +164,8 @@ class Decoder:
     def _sound(self, starts: list[int], tails: list[int]) -> int:
         """How many of these frames are sound, up to the first that is not."""
         frames = self._frames
+        if self._verify and (compiled := kernel(len(frames))) is not None:
+            return compiled.sound(frames, starts, tails)
         sums: Iterable[int] = (
             crc16_spans(frames, starts, tails)
             if self._verify

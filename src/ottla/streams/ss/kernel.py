@@ -60,6 +60,16 @@ def _sums(data: U8, starts: I64, ends: I64, slices: Slices, out: I64) -> None:
 
 
 @kernel
+def _sound(data: U8, starts: I64, tails: I64, slices: Slices) -> int:
+    for row in range(len(starts)):
+        tail = tails[row]
+        crc = _crc(data, starts[row], tail, slices)
+        if data[tail] != crc >> 8 or data[tail + 1] != crc & 0xFF or data[tail + 2] != _CR:
+            return row
+    return len(starts)
+
+
+@kernel
 def _frames(
     payloads: U8,
     sizes: I64,
@@ -120,6 +130,20 @@ def sums(data: bytes | bytearray, starts: Sequence[int], ends: Sequence[int]) ->
         out,
     )
     found: list[int] = out.tolist()
+    return found
+
+
+def sound(data: bytes | bytearray, starts: Sequence[int], tails: Sequence[int]) -> int:
+    """How many frames are sound, up to the first that is not; frames lie within the data.
+
+    A payload is `data[start:tail]`, and its checksum and the end of its frame follow.
+    """
+    found: int = _sound(
+        np.frombuffer(data, np.uint8),
+        np.array(starts, np.int64),
+        np.array(tails, np.int64),
+        _slices(),
+    )
     return found
 
 
