@@ -68,6 +68,8 @@ NO_LEADER: Final = -1
 SHOWN_AT_ONCE: Final = 4_000  # partitions in one turn of the loop: some milliseconds
 
 Answer: TypeAlias = "MetadataResponse | Awaitable[MetadataResponse | Large[MetadataResponse]]"
+# The nodes that are up; None for a node alone, where nobody has to look.
+Alive: TypeAlias = "frozenset[int] | None"
 # A topic of the image, or the response for a missing one.
 Asked: TypeAlias = "Topic | MetadataResponseTopic"
 
@@ -151,7 +153,7 @@ def _shown(
         else NOT_ASKED,
     )
     operations = context if request.include_topic_authorized_operations else None
-    alive = frozenset(cluster.image.alive)
+    alive = _alive(cluster.image)
     if sum(len(topic.partitions) for topic in topics) > SHOWN_AT_ONCE:
         return _in_turns(answer, topics, partitions, operations, alive)
     return answer._replace(
@@ -169,7 +171,7 @@ async def _in_turns(
     topics: Iterable[Asked],
     partitions: Partitions,
     operations: RequestContext | None,
-    alive: Collection[int],
+    alive: Alive,
 ) -> Large[MetadataResponse]:
     """Many partitions: other requests are served between the parts."""
     found: list[MetadataResponseTopic] = []
@@ -238,7 +240,7 @@ def _found(
 
 
 def _rows(
-    topic: Topic, shown: range, partitions: Partitions, alive: Collection[int]
+    topic: Topic, shown: range, partitions: Partitions, alive: Alive
 ) -> list[MetadataResponsePartition]:
     return [
         MetadataResponsePartition(
@@ -247,8 +249,8 @@ def _rows(
             p.leader,
             p.leader_epoch,
             p.replicas,
-            _in_sync(p, alive),
-            _offline(p, alive),
+            p.replicas if alive is None else _in_sync(p, alive),
+            () if alive is None else _offline(p, alive),
         )
         if p.leader >= 0 and not partitions.is_offline(topic.name, index)
         else MetadataResponsePartition(
@@ -264,9 +266,13 @@ def _rows(
     ]
 
 
-def _in_sync(partition: Partition, alive: Collection[int]) -> Sequence[int]:
+def _alive(image: MetadataImage) -> Alive:
+    return frozenset(image.alive) if len(image.brokers) > 1 else None
+
+
+def _in_sync(partition: Partition, alive: Alive) -> Sequence[int]:
     replicas = partition.replicas
-    if replicas == (partition.leader,):
+    if alive is None:
         return replicas
     living = [node for node in replicas if node in alive]
     if partition.leader >= 0 and partition.leader not in living:
@@ -274,13 +280,13 @@ def _in_sync(partition: Partition, alive: Collection[int]) -> Sequence[int]:
     return living
 
 
-def _offline(partition: Partition, alive: Collection[int]) -> Sequence[int]:
-    if partition.replicas == (partition.leader,):
+def _offline(partition: Partition, alive: Alive) -> Sequence[int]:
+    if alive is None:
         return ()
     return [node for node in partition.replicas if node not in alive]
 
 
-def _without_log(partition: Partition, alive: Collection[int]) -> Sequence[int]:
+def _without_log(partition: Partition, alive: Alive) -> Sequence[int]:
     """Offline nodes, and the leader whose log is offline."""
     if partition.leader < 0:
         return _offline(partition, alive)
@@ -294,7 +300,7 @@ def describe_topic_partitions(
     partitions: Partitions,
 ) -> DescribeTopicPartitionsResponse:
     image = cluster.image
-    alive = frozenset(image.alive)
+    alive = _alive(image)
     asked = {topic.name for topic in request.topics}
     names = sorted(asked or context.visible(TOPIC, image.topics_by_name))
     first_partition = 0
@@ -344,7 +350,7 @@ def _described(
     topic: Topic,
     shown: range,
     partitions: Partitions,
-    alive: Collection[int],
+    alive: Alive,
 ) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
