@@ -24,14 +24,23 @@ because after a failed sync the content of the disk is unknown.
 
 from __future__ import annotations
 
-import struct
 import threading
 from contextlib import suppress
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from ottla.log import reading
+from ottla.log.appending import (
+    KEPT_BYTES,
+    PATCHED,
+    PATCHED_BYTES,
+    AppendResult,
+    FreshBatches,
+    Staged,
+    fills_its_memory,
+    stamped,
+)
 from ottla.log.epochs import FILE_NAME as EPOCHS_FILE
 from ottla.log.errors import (
     LogError,
@@ -57,7 +66,7 @@ from ottla.wire.errors import BatchError
 from ottla.wire.records import NO_TIMESTAMP
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from ottla.log.compaction import CompactedGroup
@@ -69,8 +78,6 @@ if TYPE_CHECKING:
     from ottla.log.segment import Segment
     from ottla.log.storage import Buffer, Storage
 
-_PATCHED = struct.Struct(">qii")  # base offset, length, leader epoch: what precedes the magic
-_PATCHED_BYTES: Final = _PATCHED.size
 DELETE_TO_HIGH_WATERMARK: Final = -1
 # Up to this size, a last segment without producer state is closed without writing its indexes:
 # opening it scans its batches for indexes and leader epochs, which takes less time than reading the
@@ -78,54 +85,7 @@ DELETE_TO_HIGH_WATERMARK: Final = -1
 # each. If there is producer state, all files are written: Kafka, which may open the directory next,
 # does not scan.
 SCANNED_BYTES: Final = 64 * 1024
-KEPT_BYTES: Final = 16 * 1024  # a batch that it costs more to copy than to look at its memory
 _incarnations = count(1)
-
-
-class AppendResult(NamedTuple):
-    """What Produce answers for one batch."""
-
-    base_offset: int
-    last_offset: int
-    log_append_time_ms: int
-    log_start_offset: int
-    duplicate: bool
-
-
-class _Staged(NamedTuple):
-    """A batch on its way to the file."""
-
-    chunk: bytes | memoryview
-    base_offset: int
-    last_offset: int
-    max_timestamp: int
-
-
-class FreshBatches:
-    """The bytes that were appended to a log, as they are in its file.
-
-    More than `max_bytes` are not kept: the journal would not take them.
-    """
-
-    __slots__ = ("base", "chunks", "lacks_some", "max_bytes", "size")
-
-    def __init__(self, base: int, max_bytes: int) -> None:
-        self.base = base
-        self.max_bytes = max_bytes
-        self.chunks: list[bytes | memoryview] = []
-        self.size = 0
-        self.lacks_some = False
-
-    def add(self, chunks: Iterable[bytes | memoryview], size: int) -> None:
-        self.size += size
-        if self.size > self.max_bytes:
-            self.drop()
-        elif not self.lacks_some:
-            self.chunks += chunks
-
-    def drop(self) -> None:
-        self.lacks_some = True
-        self.chunks = []
 
 
 class PartitionLog:
@@ -339,7 +299,7 @@ class PartitionLog:
             self.epochs.assign(leader_epoch, self.log_end_offset)
         config = self.config
         results: list[AppendResult | LogError] = []
-        staged: list[_Staged] = []
+        staged: list[Staged] = []
         staged_bytes = 0
         end = self.log_end_offset
         try:
@@ -349,7 +309,7 @@ class PartitionLog:
                     results.append(settled)
                     continue
                 if config.log_append_time:
-                    batch = _stamped(batch, now_ms)  # noqa: PLW2901
+                    batch = stamped(batch, now_ms)  # noqa: PLW2901
                 size = batch.batch_length + LENGTH_OVERHEAD
                 last = end + batch.last_offset_delta
                 timestamp = batch.max_timestamp
@@ -362,19 +322,19 @@ class PartitionLog:
                 if tracked and (aborted := self._producers.update(batch, end)) is not None:
                     self._segments.active.add_aborted(aborted)
                     self._last_abort = aborted.last_offset
-                patched = _PATCHED.pack(end, batch.batch_length, leader_epoch)
+                patched = PATCHED.pack(end, batch.batch_length, leader_epoch)
                 if size > LOG_TAIL_BYTES:
                     self._write(staged)
                     staged, staged_bytes = [], 0
-                    self._write_large([patched, batch.data[_PATCHED_BYTES:]], last, timestamp)
+                    self._write_large([patched, batch.data[PATCHED_BYTES:]], last, timestamp)
                 else:
                     chunk: bytes | memoryview
-                    if owned and size >= KEPT_BYTES and _fills_its_memory(batch.data):
+                    if owned and size >= KEPT_BYTES and fills_its_memory(batch.data):
                         chunk = batch.data
-                        chunk[:_PATCHED_BYTES] = patched
+                        chunk[:PATCHED_BYTES] = patched
                     else:
-                        chunk = patched + batch.data[_PATCHED_BYTES:]
-                    staged.append(_Staged(chunk, end, last, timestamp))
+                        chunk = patched + batch.data[PATCHED_BYTES:]
+                    staged.append(Staged(chunk, end, last, timestamp))
                     staged_bytes += size
                 stamp = now_ms if config.log_append_time else NO_TIMESTAMP
                 results.append(AppendResult(end, last, stamp, self.log_start_offset, False))
@@ -401,7 +361,7 @@ class PartitionLog:
             sent.base_offset, sent.last_offset, stamp, self.log_start_offset, duplicate=True
         )
 
-    def _write(self, staged: list[_Staged]) -> None:
+    def _write(self, staged: list[Staged]) -> None:
         if not staged:
             return
         segment = self._segments.active
@@ -847,16 +807,3 @@ def _opened(storage: Storage, path: Path) -> Directory:
     except FileNotFoundError:
         storage.mkdir(path)
         return Directory(storage, path)
-
-
-def _fills_its_memory(data: memoryview) -> bool:
-    """Whether hardly anything else stays in memory with it, such as other frames of a client."""
-    whole = data.obj
-    return isinstance(whole, bytearray) and 8 * len(data) >= 7 * len(whole)
-
-
-def _stamped(batch: RecordBatch, now_ms: int) -> RecordBatch:
-    """A copy of the batch that carries the broker's time."""
-    copy = RecordBatch(memoryview(bytearray(batch.data)))
-    copy.set_max_timestamp(now_ms, log_append_time=True)
-    return copy

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from ottla.log import partition
+from ottla.log.appending import AppendResult
 from ottla.log.config import LogConfig
 from ottla.log.errors import OffsetOutOfRange
-from ottla.log.partition import SCANNED_BYTES, AppendResult, PartitionLog
+from ottla.log.partition import SCANNED_BYTES, PartitionLog
 from ottla.log.sealed import Sealed
 from ottla.log.tail import TailCache
 from ottla.wire.batch import RecordBatch, iter_batches

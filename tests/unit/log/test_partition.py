@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ottla.log.appending import KEPT_BYTES, AppendResult
 from ottla.log.config import LogConfig
 from ottla.log.errors import OffsetOutOfRange
-from ottla.log.partition import KEPT_BYTES, AppendResult, PartitionLog
+from ottla.log.partition import PartitionLog
 from ottla.log.segment import INDEX, LOG, SNAPSHOT, TIME_INDEX, segment_path
 from ottla.log.tail import LOG_TAIL_BYTES, TailCache
 from ottla.wire.batch import RecordBatch

@@ -11,6 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from ottla.log.appending import AppendResult
 from ottla.log.config import LogConfig
 from ottla.log.errors import (
     InvalidProducerEpoch,
@@ -19,7 +20,7 @@ from ottla.log.errors import (
     OutOfOrderSequence,
     TransactionCoordinatorFenced,
 )
-from ottla.log.partition import AppendResult, PartitionLog
+from ottla.log.partition import PartitionLog
 from ottla.log.producer_state import CorruptSnapshot, Origin, Producer, ProducerStates
 from ottla.wire.batch import HEADER, MAX_SEQUENCE, TRANSACTIONAL, RecordBatch
 from ottla.wire.builder import BatchBuilder
