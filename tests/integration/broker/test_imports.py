@@ -70,3 +70,18 @@ assert not found, found
 def test_the_loop_imports_nothing_while_it_serves(code: str) -> None:
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
+
+
+PLAIN = """
+import sys
+from ottla.testing.embedded import EmbeddedBroker
+
+with EmbeddedBroker():
+    assert "encodings.idna" not in sys.modules
+"""
+
+
+def test_a_broker_with_a_plain_address_does_not_load_the_codec_of_international_names() -> None:
+    """It takes half a megabyte."""
+    run = subprocess.run([sys.executable, "-c", PLAIN], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr

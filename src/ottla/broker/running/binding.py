@@ -16,7 +16,9 @@ from functools import partial
 
 async def bound(host: str, port: int) -> list[socket.socket]:
     """A socket for each address of the host (none: of the machine), not listening yet."""
-    look_up = partial(socket.getaddrinfo, host or None, port, type=socket.SOCK_STREAM)
+    # As text it would load the codec of international names, half a megabyte.
+    name = host.encode() if host.isascii() else host
+    look_up = partial(socket.getaddrinfo, name or None, port, type=socket.SOCK_STREAM)
     try:
         found = look_up(flags=socket.AI_PASSIVE | socket.AI_NUMERICHOST)  # asks nobody
     except socket.gaierror:
