@@ -6,11 +6,8 @@ or 3 if acknowledged records may be in a journal that cannot be read.
 
 from __future__ import annotations
 
-import json
-import logging
 import os
 import sys
-import time
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -18,10 +15,11 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 if TYPE_CHECKING:
-    from ottla.broker.running.node import Node
-    from ottla.metadata.config.broker import BrokerConfig
+    from collections.abc import Mapping
 
-LOST = 3  # acknowledged records may be lost if it went on
+    from ottla.broker.running.node import Node
+    from ottla.broker.running.supervisor import Served, Setup
+    from ottla.metadata.config.broker import BrokerConfig
 
 EXAMPLES = """
 Examples:
@@ -33,6 +31,8 @@ Examples:
   ottla broker --set log.retention.hours=24 --set num.partitions=3
 
   ottla broker --config server.properties --metrics-port 9100
+
+  ottla broker --nodes 4                           four cores, one address, one directory
 
   ottla broker --secure --listen 0.0.0.0:9093 --host broker.example.com
 """
@@ -58,6 +58,12 @@ def broker(
     ephemeral: Annotated[
         bool, typer.Option("--ephemeral", help="Use a temporary directory and do not sync.")
     ] = False,
+    nodes: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N|auto", help="Use several cores: so many node processes; auto: one for each."
+        ),
+    ] = None,
     config: Annotated[
         Path | None,
         typer.Option(
@@ -103,32 +109,41 @@ def broker(
     ] = "warning",
 ) -> None:
     """Run a broker until SIGTERM or Ctrl-C."""
-    if ephemeral and data_dir is not None:
-        _fail("--ephemeral keeps nothing; leave out --data-dir")
+    _set_up_logging(log_format, log_level)
     if port is not None:
         if listen is not None:
             _fail("--port and --listen say the same; leave one of them out")
         listen = f"127.0.0.1:{port}"
-    _set_up_logging(log_format, log_level)
     sets = list(set_ or ())
     if listen is not None and any(one.partition("=")[0].strip() == "listeners" for one in sets):
         option = "--listen" if port is None else "--port"
         _fail(f"{option} and --set listeners contradict each other; leave one of them out")
+    for is_wrong, why in (
+        (ephemeral and data_dir is not None, "--ephemeral keeps nothing; leave out --data-dir"),
+        (secure and insecure, "--secure and --insecure contradict each other; leave one out"),
+        (secure and ephemeral, "--secure keeps certificates and a user; leave out --ephemeral"),
+        (host and not secure, "--host names the broker in what --secure makes; add --secure"),
+    ):
+        if is_wrong:
+            _fail(why)
     if insecure:
         sets.append("ottla.allow.insecure.listeners=true")
+    if nodes is not None:
+        sets.append(f"ottla.nodes={nodes}")
     if metrics_port is not None:
         sets.append(f"ottla.metrics.listener=http://127.0.0.1:{metrics_port}")
-    if secure and insecure:
-        _fail("--secure and --insecure contradict each other; leave one of them out")
-    if secure and ephemeral:
-        _fail("--secure keeps its certificates and its user; leave out --ephemeral")
-    if host and not secure:
-        _fail("--host names the broker in the certificate that --secure makes; add --secure")
     broker_config = _load(config, sets, None if secure else listen)
     directory = None if ephemeral else data_dir or Path(broker_config.get_list("log.dirs")[0])
     if secure and directory is not None:
         broker_config = _secured(broker_config, directory, listen, host or [])
-    _run(broker_config, directory, directory if secure else None)
+    made = directory if secure else None
+    count = _node_count(broker_config)
+    if count == 1:
+        _run(broker_config, directory, made)
+    else:
+        from ottla.broker.running.supervisor import Setup
+
+        _run_nodes(broker_config, Setup(count, directory, log_format, log_level, made))
 
 
 def _directory(text: str) -> Path:
@@ -175,7 +190,9 @@ def _secured(
     except ImportError as error:
         _fail(f"--secure needs {error.name}: pip install 'ottla[security]'")
     except OSError as error:
-        _fail(_told(error, directory))
+        from ottla.broker.running.refusals import told
+
+        _fail(told(error, directory))
     except OttlaError as error:
         _fail(str(error))
     given = dict(config.static)
@@ -185,48 +202,54 @@ def _secured(
 
 
 def _run(config: BrokerConfig, directory: Path | None, secured: Path | None) -> None:
-    from ottla.broker.errors import CannotListen, ExposedListener
-    from ottla.broker.hosting.data import BrokenJournal, WrongDirectory
+    from ottla.broker.running.refusals import refusal_of
     from ottla.broker.running.run import run_broker
-    from ottla.log.directory import DirectoryLocked
-    from ottla.log.errors import LogError
-    from ottla.metadata.errors import ConfigError, StoreError
 
     try:
         run_broker(config, directory, partial(_announce, secured=secured))
-    except (
-        CannotListen,
-        ConfigError,
-        DirectoryLocked,
-        ExposedListener,
-        WrongDirectory,
-        LogError,
-        StoreError,
-    ) as error:
-        _fail(str(error))
-    except BrokenJournal as error:
-        _fail(str(error), LOST)
-    except OSError as error:
-        _fail(_told(error, directory))
+    except Exception as error:
+        refused = refusal_of(error, directory)
+        if refused is None:
+            raise
+        _fail(refused.text, refused.status)
 
 
-def _told(error: OSError, directory: Path | None) -> str:
-    place = error.filename or directory
-    if isinstance(error, FileExistsError):
-        return f"{place} is not a directory; name one with --data-dir"
-    return f"{error.strerror or error}: {place}"
+def _run_nodes(config: BrokerConfig, setup: Setup) -> NoReturn:
+    from ottla.broker.running.refusals import refusal_of
+    from ottla.broker.running.supervisor import run_nodes
+
+    def announce(served: Served) -> None:
+        _tell_ready(served.addresses, setup.secured, served.problem)
+
+    try:
+        status = run_nodes(config, setup, announce)
+    except Exception as error:
+        refused = refusal_of(error, setup.directory)
+        if refused is None:
+            raise
+        _fail(refused.text, refused.status)
+    raise SystemExit(status)
 
 
 def _announce(node: Node, secured: Path | None) -> None:
-    addresses = " ".join(f"{host}:{port}" for host, port in node.addresses.values())
-    print(f"ottla broker ready: {addresses}", flush=True)
+    problem = None
     if secured is not None:
-        from ottla.broker.running.secure import CLIENT_FILE, admin_problem
+        from ottla.broker.running.secure import admin_problem
 
         problem = admin_problem(secured, node.image)
-        if problem is not None:
-            print(f"ottla broker: {problem}", file=sys.stderr, flush=True)
-            return
+    _tell_ready(node.addresses, secured, problem)
+
+
+def _tell_ready(
+    addresses: Mapping[str, tuple[str, int]], secured: Path | None, problem: str | None
+) -> None:
+    shown = " ".join(f"{host}:{port}" for host, port in addresses.values())
+    print(f"ottla broker ready: {shown}", flush=True)
+    if problem is not None:
+        print(f"ottla broker: {problem}", file=sys.stderr, flush=True)
+    elif secured is not None:
+        from ottla.broker.running.secure import CLIENT_FILE
+
         print(f"client settings of the user admin: {secured / CLIENT_FILE}", flush=True)
 
 
@@ -235,28 +258,23 @@ def _fail(message: str, status: int = 2) -> NoReturn:
     raise SystemExit(status)
 
 
-class JsonFormatter(logging.Formatter):
-    """One JSON object a line."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        entry = {
-            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
-            + f".{int(record.msecs):03d}Z",
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
-        if record.exc_info:
-            entry["exception"] = self.formatException(record.exc_info)
-        return json.dumps(entry, ensure_ascii=False)
-
-
 def _set_up_logging(log_format: str, level: str) -> None:
-    if log_format not in ("text", "json"):
+    from ottla.broker.running.logs import FORMATS, LEVELS, set_up_logging
+
+    if log_format not in FORMATS:
         _fail(f"--log-format is text or json, not {log_format!r}")
-    if level.upper() not in ("DEBUG", "INFO", "WARNING", "ERROR"):
+    if level.lower() not in LEVELS:
         _fail(f"--log-level is debug, info, warning or error, not {level!r}")
-    handler = logging.StreamHandler()
-    text = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
-    handler.setFormatter(JsonFormatter() if log_format == "json" else text)
-    logging.basicConfig(level=level.upper(), handlers=[handler])
+    set_up_logging(log_format, level)
+
+
+def _node_count(config: BrokerConfig) -> int:
+    """How many node processes there are to be; 1: this process is it."""
+    if config.get_str("ottla.nodes") == "1":
+        return 1
+    from ottla.cluster.supervise import nodes_of
+
+    count = nodes_of(config, len(os.sched_getaffinity(0)))
+    if count > 1 and "node.id" in config.static:
+        _fail("several nodes have the ids from 1 on; leave out node.id, or --nodes")
+    return count

@@ -63,6 +63,21 @@ def parse_partition_name(name: str) -> TopicPartition | None:
     return TopicPartition(match["topic"], int(match["partition"]))
 
 
+def hold_lock(path: Path, what: str) -> int:
+    """Lock a file that names this process, until the descriptor is closed; `what` it protects."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.pread(fd, 32, 0).decode(errors="replace").strip()
+        os.close(fd)
+        by = f"process {holder}" if holder.isdecimal() else "another process"
+        raise DirectoryLocked(f"{what} is in use by {by}") from None
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+    return fd
+
+
 class DataDirectory:
     """One directory of `log.dirs`, held by a lock until `close`."""
 
@@ -70,20 +85,7 @@ class DataDirectory:
         self.path = path
         self.storage = storage or OsStorage()
         self.storage.mkdir(path)
-        self._lock_fd = self._lock()
-
-    def _lock(self) -> int:
-        fd = os.open(self.path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.pread(fd, 32, 0).decode(errors="replace").strip()
-            os.close(fd)
-            by = f"process {holder}" if holder.isdecimal() else "another process"
-            raise DirectoryLocked(f"data directory {self.path} is in use by {by}") from None
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
-        return fd
+        self._lock_fd = hold_lock(self.path / LOCK_FILE, f"data directory {path}")
 
     def close(self) -> None:
         """Release the lock; the logs must be closed by then."""

@@ -9,21 +9,18 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+from ottla.broker.running.children import PORT_STEP
 from ottla.broker.running.node import Node
 from ottla.client.errors import BadArgument
 from ottla.log.checkpoints import TopicPartition
-from ottla.metadata.changes.nodes import SetBrokerFenced
 from ottla.metadata.changes.topics import Leadership, SetLeaders
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from ottla.metadata.changes.apply import Change
     from ottla.metadata.config.broker import BrokerConfig
-    from ottla.metadata.image import MetadataImage
 
-PORT_STEP: Final = 10  # node k listens on the port + 10 k
 SETTLE_SECONDS: Final = 30.0  # logs are renamed within milliseconds, unless a disk is stuck
 LOOK_SECONDS: Final = 0.001
 
@@ -127,15 +124,9 @@ class Nodes:
         await self._settled()
 
     async def _replace(self, node_id: int) -> None:
-        from ottla.cluster.placement import decide_leaders, led_by
+        from ottla.broker.membership.retirement import replace_node
 
-        def decide(image: MetadataImage) -> list[Change]:
-            broker = image.brokers[node_id]
-            fence = SetBrokerFenced(node_id, broker.epoch, fenced=True)
-            leaders = decide_leaders(fence.applied_to(image), led_by(image, node_id))
-            return [fence, SetLeaders(tuple(one._replace(partition_epoch=None) for one in leaders))]
-
-        await self.any.metadata.change(decide)
+        await self.any.metadata.change(replace_node(node_id))
 
     async def move(self, topic: str, partition: int, node_id: int) -> None:
         """Return when that node serves it."""

@@ -1,4 +1,4 @@
-"""Fewer nodes than before: those that remain lead the partitions of the others.
+"""Nodes that are gone, for a while or for good: those that remain lead their partitions.
 
 The logs follow their leaders: the directory of a node that does not run is one of a dead sibling
 (`ottla.broker.membership.handover`).
@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.membership.places import node_paths
 from ottla.cluster.layout import decide_retirement
+from ottla.cluster.placement import decide_leaders, led_by
 from ottla.log.directory import DataDirectory
-from ottla.metadata.changes.nodes import UnregisterBroker
+from ottla.metadata.changes.nodes import SetBrokerFenced, UnregisterBroker
 from ottla.metadata.changes.topics import SetLeaders
 
 if TYPE_CHECKING:
@@ -39,5 +40,19 @@ def retire_above(wanted: int) -> Callable[[MetadataImage], Sequence[Change]]:
             *([SetLeaders(leaderships)] if leaderships else []),
             *map(UnregisterBroker, retired),
         ]
+
+    return decide
+
+
+def replace_node(node_id: int) -> Callable[[MetadataImage], Sequence[Change]]:
+    """The decision that gives the partitions of a dead node to the living ones."""
+
+    def decide(image: MetadataImage) -> Sequence[Change]:
+        broker = image.brokers.get(node_id)
+        if broker is None:
+            return []  # it never got as far as to register
+        fence = SetBrokerFenced(node_id, broker.epoch, fenced=True)
+        leaders = decide_leaders(fence.applied_to(image), led_by(image, node_id))
+        return [fence, SetLeaders(tuple(one._replace(partition_epoch=None) for one in leaders))]
 
     return decide

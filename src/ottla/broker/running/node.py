@@ -16,6 +16,7 @@ import socket
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from ottla.broker.access.listeners import WILDCARDS, check_exposure
@@ -46,7 +47,7 @@ from ottla.metadata.metadata import CHANGE_WAIT_SECONDS, Metadata
 from ottla.metadata.stores.sqlite import MEMORY, SqliteMetadataStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ottla.broker.hosting.durability import Durability
     from ottla.broker.hosting.journal import JournalDurability
@@ -85,9 +86,11 @@ class Node:
         *,
         ephemeral: bool,
         siblings_root: Path | None,
+        shared: Mapping[str, Sequence[socket.socket]],
         clock: Clock,
     ) -> None:
         self.config = config
+        self._shared = shared
         self.clock = clock
         self.settings = settings
         self.node_id = config.node_id
@@ -176,9 +179,12 @@ class Node:
         *,
         ephemeral: bool = False,
         siblings: bool = False,
+        shared: Mapping[str, Sequence[socket.socket]] = MappingProxyType({}),
         clock: Clock = SYSTEM,
     ) -> Node:
         """With `siblings` it is one of several nodes, in its own directory below `path`.
+
+        `shared` are sockets on which its siblings accept, too, by the listener's name.
 
         A node that is started alone where there were several takes over from the others.
         """
@@ -225,6 +231,7 @@ class Node:
             opened,
             ephemeral=ephemeral,
             siblings_root=root if siblings else None,
+            shared=shared,
             clock=clock,
         )
         try:
@@ -365,7 +372,7 @@ class Node:
                 raise CannotListen.because(error, where) from error
             self._size_buffers(sockets)
             self.addresses[listener.name] = sockets[0].getsockname()[:2]
-            for one in sockets:
+            for one in (*sockets, *self._shared.get(listener.name, ())):
                 server = await asyncio.get_running_loop().create_server(
                     partial(self.entrance.connection, listener),
                     sock=one,

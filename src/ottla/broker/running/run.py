@@ -77,12 +77,19 @@ def run_broker(
 
             path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ottla-")))
         start = Node.start(config, path, ephemeral=data_dir is None)
-        runner.run(_serve(start, on_ready, files))
+
+        async def begin(node: Node, _: asyncio.Event) -> None:
+            on_ready(node)
+
+        runner.run(serve(start, begin, files))
 
 
-async def _serve(
-    start: Awaitable[Node], on_ready: Callable[[Node], None], files: int | None
+async def serve(
+    start: Awaitable[Node],
+    begin: Callable[[Node, asyncio.Event], Awaitable[None]],
+    files: int | None,
 ) -> None:
+    """Call `begin` once the node serves; stop when a signal comes or the event is set."""
     node = await start
     if files is not None:
         node.dispatcher.connections.most = max(files - RESERVED_FILES, files // 2)
@@ -92,6 +99,6 @@ async def _serve(
         loop.add_signal_handler(number, stop.set)
     loop.add_signal_handler(signal.SIGHUP, node.entrance.look_again)
     gc.callbacks.append(Freezer())
-    on_ready(node)
+    await begin(node, stop)
     await stop.wait()
     await node.stop()

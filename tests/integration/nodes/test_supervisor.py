@@ -1,0 +1,314 @@
+"""`ottla broker --nodes N`: processes that die, stop, hang and come back."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+
+from ottla import sync
+from tests.support.nodes_process import NodesProcess, gone, wait_for
+from tests.support.ports import free_port
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
+
+PARTITIONS = 8
+
+
+def make_topic(bootstrap: str, name: str = "orders", partitions: int = PARTITIONS) -> None:
+    with sync.Admin(bootstrap) as admin:
+        admin.create_topic(name, partitions=partitions)
+
+
+def leaders(bootstrap: str, topic: str = "orders") -> list[int]:
+    with sync.Admin(bootstrap) as admin:
+        (found,) = admin.describe_topics([topic])
+        return [one.leader for one in found.partitions]
+
+
+def ottla(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "ottla.cli", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+class Load:
+    """Idempotent records of consecutive numbers to all partitions; which of them were acked."""
+
+    def __init__(self, bootstrap: str, topic: str = "orders") -> None:
+        self._topic = topic
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "enable.idempotence": True,
+                "linger.ms": 1,
+                "delivery.timeout.ms": 60_000,
+            }
+        )
+        self._next = 0
+        self.acked: list[tuple[int, int, bytes]] = []
+        self.failed: list[KafkaError] = []
+
+    def send(self, count: int, *, wait: bool = True) -> None:
+        for number in range(self._next, self._next + count):
+            self._producer.produce(
+                self._topic, b"%d" % number, partition=number % PARTITIONS, on_delivery=self._done
+            )
+            self._producer.poll(0)
+        self._next += count
+        if wait:
+            assert self._producer.flush(60) == 0
+            assert not self.failed
+
+    def _done(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self.failed.append(error)
+            return
+        partition, offset, value = message.partition(), message.offset(), message.value()
+        assert partition is not None
+        assert offset is not None
+        assert isinstance(value, bytes)
+        self.acked.append((partition, offset, value))
+
+    def check(self, bootstrap: str) -> None:
+        """All that was acked is there, where it was told to be, once and in order."""
+        assert sorted(self.acked) == read_all(bootstrap, self._topic)
+
+
+def read_all(bootstrap: str, topic: str = "orders") -> list[tuple[int, int, bytes]]:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "checks"})
+    found = []
+    for partition in range(PARTITIONS):
+        end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)[1]
+        consumer.assign([TopicPartition(topic, partition, 0)])
+        for _ in range(end):
+            message = consumer.poll(30)
+            assert message is not None
+            assert message.error() is None
+            offset, value = message.offset(), message.value()
+            assert offset is not None
+            assert isinstance(value, bytes)
+            found.append((partition, offset, value))
+    consumer.close()
+    return found
+
+
+def test_case_1_one_ready_line_one_address_and_partitions_of_all_nodes(tmp_path: Path) -> None:
+    with NodesProcess(tmp_path / "data", 4) as broker:
+        make_topic(broker.bootstrap)
+        assert sorted(leaders(broker.bootstrap)) == sorted([1, 2, 3, 4] * 2)  # case 3
+        load = Load(broker.bootstrap)
+        load.send(400)
+        load.check(broker.bootstrap)
+        assert broker.stop() == 0
+        assert broker.errors() == ""
+        assert not broker.nodes()
+
+
+def test_case_4_a_killed_node_comes_back_and_others_serve_meanwhile(tmp_path: Path) -> None:
+    with NodesProcess(tmp_path / "data", 2) as broker:
+        make_topic(broker.bootstrap)
+        load = Load(broker.bootstrap)
+        for victim in (1, 2, 1):
+            load.send(80)
+            load.send(80, wait=False)
+            killed = broker.signal_node(victim, signal.SIGKILL)
+            load.send(80)
+            wait_for(lambda: broker.nodes().get(victim, killed) != killed, "a new process")  # noqa: B023
+            # Three exits of one node within a minute would be another case.
+        load.check(broker.bootstrap)
+        assert set(leaders(broker.bootstrap)) == {1, 2}
+
+
+def test_case_5_siblings_take_over_from_a_node_that_keeps_dying(tmp_path: Path) -> None:
+    with NodesProcess(tmp_path / "data", 3) as broker:
+        make_topic(broker.bootstrap)
+        load = Load(broker.bootstrap)
+        load.send(80)
+        killed = 0
+        for _ in range(3):
+            wait_for(lambda: broker.nodes().get(2, killed) != killed, "a new process")  # noqa: B023
+            killed = broker.signal_node(2, signal.SIGKILL)
+        wait_for(lambda: 2 not in leaders(broker.bootstrap), "other leaders")
+        load.send(160)
+        load.check(broker.bootstrap)
+        # It is tried again, and can lead again.
+        wait_for(lambda: broker.nodes().get(2, killed) != killed, "another try")
+        assert broker.stop() == 0
+        assert "node 2 keeps failing; other nodes take over" in broker.errors()
+
+
+def test_case_6_a_stopped_node_is_killed_and_started_again(tmp_path: Path) -> None:
+    options = ("--port", "0", "--set", "broker.session.timeout.ms=2000")
+    with NodesProcess(tmp_path / "data", 2, *options) as broker:
+        make_topic(broker.bootstrap)
+        load = Load(broker.bootstrap)
+        load.send(80)
+        stopped = broker.signal_node(2, signal.SIGSTOP)
+        load.send(80)
+        assert broker.nodes()[2] != stopped
+        load.check(broker.bootstrap)
+
+
+def test_case_7_nodes_stop_cleanly_without_their_supervisor(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with NodesProcess(data, 3) as broker:
+        make_topic(broker.bootstrap)
+        load = Load(broker.bootstrap)
+        load.send(160)
+        pids = list(broker.nodes().values())
+        broker.kill()
+        wait_for(lambda: gone(pids), "the end of all nodes")
+    assert (data / ".kafka_cleanshutdown").exists()
+    assert (data / "node.2" / ".kafka_cleanshutdown").exists()
+    with NodesProcess(data, 3) as broker:
+        load.check(broker.bootstrap)
+        assert broker.stop() == 0
+
+
+def test_a_new_supervisor_waits_for_the_nodes_of_one_that_died(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with NodesProcess(data, 2) as broker:
+        make_topic(broker.bootstrap)
+        load = Load(broker.bootstrap)
+        load.send(80)
+        broker.kill()
+        with NodesProcess(data, 2) as again:
+            load.check(again.bootstrap)
+
+
+def test_case_8_a_second_supervisor_is_refused(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with NodesProcess(data, 2) as broker:
+        for arguments in (["--nodes", "2"], []):
+            done = ottla("broker", "--port", "0", *arguments, "--data-dir", str(data))
+            holders = [broker.pid] if arguments else list(broker.nodes().values())
+            assert (done.returncode, done.stdout) == (2, "")
+            told, _, holder = done.stderr.strip().rpartition(" ")
+            assert told.startswith(f"ottla broker: data directory {data}")
+            assert told.endswith("is in use by process")
+            assert int(holder) in holders
+
+
+def test_case_13_one_node_becomes_four_and_four_become_one(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with NodesProcess(data, 1) as broker:
+        make_topic(broker.bootstrap)
+        load = Load(broker.bootstrap)
+        load.send(160)
+        assert broker.stop() == 0
+    with NodesProcess(data, 4) as broker:
+        wait_for(lambda: set(leaders(broker.bootstrap)) == {1, 2, 3, 4}, "a spread")
+        load.check(broker.bootstrap)
+        more = Load(broker.bootstrap, "more")
+        make_topic(broker.bootstrap, "more")
+        more.send(80)
+        assert broker.stop() == 0
+    with NodesProcess(data, 2) as broker:
+        assert set(leaders(broker.bootstrap)) == {1, 2}
+        load.check(broker.bootstrap)
+        more.check(broker.bootstrap)
+        assert broker.stop() == 0
+    with NodesProcess(data, 1) as broker:
+        assert set(leaders(broker.bootstrap)) == {1}
+        load.check(broker.bootstrap)
+        more.check(broker.bootstrap)
+        assert broker.stop() == 0
+
+
+def test_metrics_of_all_nodes_at_one_address(tmp_path: Path) -> None:
+    port = free_port()
+    options = ("--port", "0", "--metrics-port", str(port))
+    with NodesProcess(tmp_path / "data", 2, *options) as broker:
+        assert get(port, "/readyz")[0] == 200
+        text = get(port, "/metrics")[1]
+        assert text.count("# TYPE ottla_node_up gauge") == 1
+        assert 'ottla_node_up{node="1"} 1.0' in text
+        for node in (1, 2):
+            assert f'ottla_connections{{node="{node}"' in text
+        broker.signal_node(2, signal.SIGSTOP)
+        status, reasons = get(port, "/readyz")
+        assert status == 503
+        assert "node 2: it does not answer" in reasons
+
+
+def get(port: int, route: str) -> tuple[int, str]:
+    try:
+        with urlopen(f"http://127.0.0.1:{port}{route}", timeout=30) as answer:
+            return answer.status, answer.read().decode()
+    except HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def test_secrets_are_in_no_argument_and_no_environment(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with NodesProcess(data, 2, "--secure", "--port", "0") as broker:
+        assert broker.line() == f"client settings of the user admin: {data / 'admin.properties'}"
+        settings = (data / "admin.properties").read_text()
+        password = settings.split('password="')[1].split('"')[0]
+        for pid in broker.nodes().values():
+            for name in ("cmdline", "environ"):
+                assert password.encode() not in Path(f"/proc/{pid}/{name}").read_bytes()
+        client = ("--bootstrap", broker.bootstrap, "--command-config", f"{data}/admin.properties")
+        done = ottla("topic", "create", "t", "--partitions", "4", *client)
+        assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--nodes", "0"), "ottla.nodes"),
+        (("--nodes", "65"), "ottla.nodes"),
+        (("--nodes", "many"), "ottla.nodes"),
+        (("--nodes", "2", "--set", "node.id=7"), "leave out node.id"),
+        (("--nodes", "2", "--port", "65530"), "ports up to 65535"),
+        (
+            (
+                *("--nodes", "2", "--set", "listeners=A://127.0.0.1:9092,B://127.0.0.1:9102"),
+                *("--set", "listener.security.protocol.map=A:PLAINTEXT,B:PLAINTEXT"),
+            ),
+            "port 9102 of A of node 1 and of B",
+        ),
+        (("--nodes", "2", "--listen", "0.0.0.0:9092"), "--secure"),
+    ],
+)
+def test_wrong_options_are_refused_with_a_sentence(
+    tmp_path: Path, options: tuple[str, ...], told: str
+) -> None:
+    done = ottla("broker", *options, "--data-dir", str(tmp_path / "d"))
+    assert done.returncode == 2
+    assert done.stderr.startswith("ottla broker: ")
+    assert told in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_port_of_a_node_that_is_taken_ends_the_start(tmp_path: Path) -> None:
+    with NodesProcess(tmp_path / "one", 2) as broker:
+        port = int(broker.bootstrap.rpartition(":")[2])
+        two = str(tmp_path / "two")
+        done = ottla("broker", "--nodes", "2", "--port", str(port), "--data-dir", two)
+        assert done.returncode == 2
+        assert "the address is in use" in done.stderr
+
+
+def test_ctrl_c_stops_all_nodes(tmp_path: Path) -> None:
+    with NodesProcess(tmp_path / "data", 2) as broker:
+        pids = list(broker.nodes().values())
+        assert broker.process is not None
+        os.kill(broker.pid, signal.SIGINT)
+        assert broker.process.wait(60) == 0
+        assert gone(pids)
