@@ -19,9 +19,11 @@ import ottla
 from ottla import Timestamp
 from ottla.client.admin.admin import Admin
 from ottla.client.admin.resets import NothingToReset, ShiftBy, ToOffset
-from ottla.client.admin.types import ConfigSource
+from ottla.client.admin.types import ConfigSource, NodeState
 from ottla.client.cluster.cluster import Client, Coordinator
+from ottla.client.cluster.view import TopicPartition
 from ottla.client.errors import KafkaError, PartialFailure, UnknownTopic, UnsupportedApi, check
+from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -407,3 +409,24 @@ async def test_resets_are_planned_within_the_log(
     assert [(one.partition, one.before, one.after) for one in whole] == [(0, 5, 10), (1, None, 0)]
     with pytest.raises(NothingToReset, match="to shift"):
         await admin.plan_offset_reset(group, ShiftBy(1), [topic])
+
+
+async def test_nodes_and_who_leads(admin: Admin) -> None:
+    topic = f"led-{next(_numbers)}"
+    await admin.create_topic(topic, 1)
+    (node,) = await admin.describe_nodes()
+    assert node.state is NodeState.ACTIVE
+    assert node.broker.id == 1
+    place = TopicPartition(topic, 0)
+    await admin.reassign_partitions({place: [1]})
+    assert await admin.list_reassignments() == {}
+    assert await admin.elect_leaders([place]) == []
+    assert await admin.elect_leaders(unclean=True) == []
+    with pytest.raises(KafkaError) as none:
+        await admin.reassign_partitions({place: None})
+    assert none.value.code == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+    with pytest.raises(KafkaError) as unknown:
+        await admin.reassign_partitions({place: [9]})
+    assert unknown.value.code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    with pytest.raises(UnknownTopic, match=f"{topic}-5"):
+        await admin.reassign_partitions({place: [1], TopicPartition(topic, 5): [1]})
