@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ottla.client.cluster.view import TopicPartition
-    from ottla.client.consumer.consumer import Listener, Offsets
+    from ottla.client.consumer.consumer import Offsets
+    from ottla.client.consumer.holdings import Listener
     from ottla.client.consumer.types import OffsetReset, Protocol
     from ottla.client.reader.types import Isolation, Position, Record
     from ottla.client.security import Security

@@ -21,8 +21,6 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-import inspect
-import logging
 import random
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Self, TypeAlias, get_args
@@ -35,28 +33,28 @@ from ottla.client.cluster.view import TopicPartition
 from ottla.client.consumer import commits
 from ottla.client.consumer.fetching import Owned
 from ottla.client.consumer.group import Group
-from ottla.client.consumer.machine import Lost
+from ottla.client.consumer.holdings import Holdings, Listeners
 from ottla.client.consumer.members import member_of
-from ottla.client.consumer.types import NoOffset, OffsetReset, Protocol
+from ottla.client.consumer.types import OffsetReset, Protocol
 from ottla.client.errors import BadArgument, ClientClosed, ClientError, MissingExtra, NotSubscribed
 from ottla.client.reader.buffer import Buffer
 from ottla.client.reader.pump import Pump
 from ottla.client.reader.rows import RecordRows, records_of
-from ottla.client.reader.types import EARLIEST, LATEST, Isolation, Place, place_of
+from ottla.client.reader.types import Isolation, Place, place_of
 from ottla.client.security import PLAINTEXT, Security
 from ottla.client.transactions.types import ConsumerGroupMetadata, OffsetAndMetadata
 from ottla.wire.columns import COLUMNS, COLUMNS_WITHOUT_HEADERS
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
     from types import TracebackType
 
     import pyarrow as pa
 
+    from ottla.client.consumer.holdings import Listener
     from ottla.client.reader.buffer import Rows
     from ottla.client.reader.types import Position, Record
 
-    Listener: TypeAlias = Callable[[frozenset[TopicPartition]], Awaitable[None] | None]
     Offsets: TypeAlias = Mapping[TopicPartition, int | OffsetAndMetadata]
 
 PREFETCH: Final = 32 * 1024 * 1024
@@ -67,10 +65,6 @@ COMMIT_INTERVAL: Final = 5.0
 SESSION_TIMEOUT: Final = 45.0
 CLOSE_TIMEOUT: Final = 30.0
 RECORDS_AT_ONCE: Final = 1000  # made at a time: enough to spread the cost, few enough to wait for
-
-_STARTS: Final = {"earliest": Place(None, EARLIEST), "latest": Place(None, LATEST)}
-
-logger = logging.getLogger(__name__)
 
 
 class Consumer:
@@ -143,12 +137,10 @@ class Consumer:
         self.columns: tuple[str, ...] = (
             COLUMNS_WITHOUT_HEADERS if columns is None else arguments.columns("columns", columns)
         )
-        self._reset: OffsetReset = auto_offset_reset
         self._auto_commit = auto_commit
         self._commit_interval = auto_commit_interval
         self._max_poll_records = max_poll_records
         self._max_poll_interval = max_poll_interval
-        self._listeners = {"assigned": on_assigned, "revoked": on_revoked, "lost": on_lost}
         self._instance_id = instance_id
         self._client = Client(
             bootstrap,
@@ -189,11 +181,17 @@ class Consumer:
         self._pump: Pump[TopicPartition] | None = None
         self._group: Group | None = None
         self._committer: asyncio.Task[None] | None = None
-        self._in_hand: dict[TopicPartition, int] = {}
-        """Where the records begin that the caller works on, by partition."""
-        self._committed: dict[TopicPartition, int] = {}
-        self._teller: asyncio.Task[object] | None = None
-        """The task that is in a listener of the caller's."""
+        self._holdings = Holdings(
+            self._client,
+            self._member,
+            self._planner,
+            self._buffer,
+            group=group,
+            instance_id=instance_id,
+            reset=auto_offset_reset,
+            auto_commit=auto_commit,
+            listeners=Listeners(on_assigned, on_revoked, on_lost),
+        )
 
     # -- from the beginning to the end ------------------------------------------------------------
 
@@ -207,7 +205,9 @@ class Consumer:
             news=self._pump.news,
         )
         if self._auto_commit:
-            self._committer = asyncio.create_task(self._commit_now_and_then())
+            self._committer = asyncio.create_task(
+                self._holdings.commit_now_and_then(self._commit_interval, lambda: self._group)
+            )
         return self
 
     async def __aexit__(
@@ -237,12 +237,12 @@ class Consumer:
         if self._committer is not None:
             self._committer.cancel()
         if done:
-            self._in_hand.clear()
+            self._holdings.in_hand.clear()
         try:
             if pump is not None and group is not None:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(timeout):
-                        await self._give_up(group, self._member.owned)
+                        await self._holdings.give_up(group, self._member.owned)
                         await group.leave()
                 await pump.stop()
         finally:
@@ -280,7 +280,7 @@ class Consumer:
     # -- records in -------------------------------------------------------------------------------
 
     async def __aiter__(self) -> AsyncIterator[Record]:
-        group = self._joined()
+        group, in_hand = self._joined(), self._holdings.in_hand
         while True:
             head = await self._head(COLUMNS)
             assert head is not None
@@ -292,9 +292,9 @@ class Consumer:
                 if self._buffer.head() is not head or head.taken != taken:
                     break
                 self._buffer.skip(1, record.offset + 1)
-                self._in_hand[key] = record.offset
+                in_hand[key] = record.offset
                 yield record
-                self._in_hand.pop(key, None)
+                in_hand.pop(key, None)
                 if group.is_restless:
                     break
             self._running().poke()
@@ -310,7 +310,7 @@ class Consumer:
             return []
         rows = self._buffer.take(self._max_poll_records)
         records = list(records_of(rows))
-        self._in_hand = {head.key: records[0].offset}
+        self._holdings.in_hand[head.key] = records[0].offset
         self._running().poke()
         return records
 
@@ -336,7 +336,7 @@ class Consumer:
             begins = self._buffer.positions.get(head.key)
             rows: pa.RecordBatch = self._buffer.take(head.batch.num_rows)
             if begins is not None:
-                self._in_hand = {head.key: begins}
+                self._holdings.in_hand[head.key] = begins
             self._running().poke()
             yield rows if rows.schema.names == list(self.columns) else rows.select(self.columns)
 
@@ -345,12 +345,12 @@ class Consumer:
     ) -> Rows[TopicPartition] | None:
         """The next rows, None if none come in time. Rebalances happen here."""
         self._client.check_loop()
-        if self._teller is not None and self._teller is asyncio.current_task():
+        if self._holdings.is_telling:
             raise ClientError(
                 "do not poll inside a callback such as on_assigned: it is called by a poll, which "
                 "gives the records when the callback has returned"
             )
-        self._in_hand.clear()
+        self._holdings.in_hand.clear()
         group = self._joined()
         group.polled()
         self._read(columns)
@@ -360,7 +360,7 @@ class Consumer:
                     pump = self._running()
                     group.check()
                     if self._member.wish() is not None:
-                        await self._settle(group)
+                        await self._holdings.settle(group, self._poke)
                         continue
                     if not self._member.is_subscribed:
                         raise NotSubscribed(
@@ -378,84 +378,6 @@ class Consumer:
                     pump.poke()
                     await pump.changed()
         return None
-
-    # -- partitions come and go -------------------------------------------------------------------
-
-    async def _settle(self, group: Group) -> None:
-        """Apply the group's changes; if the caller is cancelled, the next call does it."""
-        wish = self._member.wish()
-        owned = self._member.owned
-        if isinstance(wish, Lost):
-            self._forget(owned)
-            await self._tell("lost", owned)
-            self._member.settled(frozenset())
-        elif wish is not None:
-            if owned - wish.partitions:
-                await self._give_up(group, owned - wish.partitions)
-                self._member.settled(owned & wish.partitions)
-            if added := wish.partitions - owned:
-                await self._begin(group, added)
-                self._member.settled(wish.partitions)
-            if not wish.partitions:
-                self._member.settled(frozenset())
-        group.poke()
-        group.polled()
-
-    async def _give_up(self, group: Group, partitions: frozenset[TopicPartition]) -> None:
-        if not partitions:
-            return
-        if self._auto_commit:
-            try:
-                await self._commit_done(group, partitions)
-            except ClientError as error:
-                logger.warning("group %s: last commit failed: %s", self.group, error)
-        await self._tell("revoked", partitions)
-        self._forget(partitions)
-
-    def _forget(self, partitions: Collection[TopicPartition]) -> None:
-        for key in partitions:
-            self._planner.drop(key)
-            self._buffer.forget(key)
-            self._committed.pop(key, None)
-            self._in_hand.pop(key, None)
-
-    async def _begin(self, group: Group, partitions: frozenset[TopicPartition]) -> None:
-        found = await commits.committed(self._client, group.coordinator, self._member, partitions)
-        missing = sorted(key for key, offset in found.items() if offset is None)
-        if missing and self._reset == "error":
-            raise NoOffset(
-                f"group {self.group!r} has committed nothing for {missing[0]}; "
-                'seek there, or choose auto_offset_reset="earliest" or "latest"'
-            )
-        if missing:
-            logger.info(
-                "group %s has no committed offset for %d partitions (%s, ...): starts at %s",
-                self.group,
-                len(missing),
-                missing[0],
-                self._reset,
-            )
-        for key, offset in sorted(found.items()):
-            place = _STARTS[self._reset] if offset is None else Place(offset)
-            self._planner.add(key, place)
-            if offset is not None:
-                self._buffer.moved(key, offset)
-                self._committed[key] = offset
-        self._planner.added()
-        self._running().poke()
-        await self._tell("assigned", partitions)
-
-    async def _tell(self, what: str, partitions: frozenset[TopicPartition]) -> None:
-        listener = self._listeners[what]
-        if listener is None or not partitions:
-            return
-        self._teller = asyncio.current_task()
-        try:
-            told = listener(partitions)
-            if inspect.isawaitable(told):
-                await told
-        finally:
-            self._teller = None
 
     # -- offsets ----------------------------------------------------------------------------------
 
@@ -483,7 +405,7 @@ class Consumer:
                 )
                 for key, one in arguments.mapping("offsets", offsets, "by partition").items()
             }
-        await self._send_commit(group, wanted)
+        await self._holdings.commit(group, wanted)
 
     async def committed(
         self, partitions: Collection[TopicPartition] | None = None
@@ -554,39 +476,6 @@ class Consumer:
         ends = await OffsetsBesideFetches(self._client).list_offsets(list(positions))
         return {key: max(0, found.offset - positions[key]) for key, found in ends.items()}
 
-    async def _commit_now_and_then(self) -> None:
-        while True:
-            await asyncio.sleep(self._commit_interval)
-            group = self._group
-            if group is None or not self._member.is_steady:
-                continue
-            try:
-                await self._commit_done(group, self._member.owned)
-            except ClientError as error:
-                logger.warning("group %s: automatic commit failed: %s", self.group, error)
-
-    async def _commit_done(self, group: Group, partitions: Collection[TopicPartition]) -> None:
-        """Commit the records that the caller has finished."""
-        done = {
-            key: OffsetAndMetadata(offset)
-            for key in partitions
-            if (offset := self._in_hand.get(key, self._buffer.positions.get(key))) is not None
-            and offset != self._committed.get(key)
-        }
-        await self._send_commit(group, done)
-
-    async def _send_commit(
-        self, group: Group, offsets: Mapping[TopicPartition, OffsetAndMetadata]
-    ) -> None:
-        if not offsets:
-            return
-        await commits.commit(
-            self._client, group.coordinator, self._member, self._instance_id, offsets
-        )
-        self._committed |= {
-            key: one.offset for key, one in offsets.items() if key in self._member.owned
-        }
-
     # -- helpers ----------------------------------------------------------------------------------
 
     def _read(self, columns: Sequence[str]) -> None:
@@ -617,6 +506,9 @@ class Consumer:
         if self._pump is None:
             raise ClientClosed("the consumer is not open; use it in an (async) with block")
         return self._pump
+
+    def _poke(self) -> None:
+        self._running().poke()
 
     def _joined(self) -> Group:
         self._running()
