@@ -20,8 +20,8 @@ from ottla.client.reader.fetching import (
     Fetched,
     LookedUp,
     Lookup,
-    Planner,
 )
+from ottla.client.reader.planner import Planner
 from ottla.client.reader.types import (
     EARLIEST,
     LATEST,

@@ -1,7 +1,6 @@
-"""Plan the fetches of a reader. Pure.
+"""Plan the fetches of a reader or of a member of a consumer group. Pure.
 
-`Fetching` is what readers and consumer groups have in common; `Planner` is the reader's, over the
-partitions of one topic.
+`Fetching` is what both have in common; the reader's own part is in `ottla.client.reader.planner`.
 
 Rules:
 
@@ -35,19 +34,16 @@ from ottla.client.cluster.retry import RETRY, Stale, forgets
 from ottla.client.cluster.view import NO_LEADER, TopicPartition
 from ottla.client.errors import kafka_error
 from ottla.client.reader.types import (
-    EARLIEST,
     LATEST,
     DataLost,
     OnDataLoss,
     Place,
-    TopicRecreated,
     place_of,
 )
 from ottla.wire.error_codes import ErrorCode
-from ottla.wire.spec import ZERO_UUID
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping
 
     from ottla.client.cluster.view import Topic
     from ottla.client.errors import ClientError, KafkaError
@@ -461,64 +457,3 @@ class Fetching(ABC, Generic[K]):
     def _new_version(self) -> int:
         self._versions += 1
         return self._versions
-
-
-@dataclass(kw_only=True)
-class Planner(Fetching[int]):
-    """The partitions of one reader. `partitions` None means all, those to come included."""
-
-    topic: str
-    start: Callable[[int], Place]
-    stop: Callable[[int], Place | None]
-    partitions: Sequence[int] | None
-    known_id: bytes | None = None
-
-    @property
-    def topics(self) -> Collection[str]:
-        return (self.topic,)
-
-    def name(self, key: int) -> TopicPartition:
-        return TopicPartition(self.topic, key)
-
-    def key(self, name: TopicPartition) -> int:
-        return name.partition
-
-    def topic_id(self, topic: str) -> bytes | None:
-        return self.known_id
-
-    def learn(self, topic: Topic) -> None:
-        known = topic.id if topic.id != ZERO_UUID else None
-        if None not in (self.known_id, known) and known != self.known_id:
-            self._recreated(topic)
-            if self.failure is not None:
-                return
-        self.known_id = known or self.known_id
-        self._add_tracks(topic)
-
-    def _recreated(self, topic: Topic) -> None:
-        if self.on_data_loss == "error":
-            self.failure = TopicRecreated(
-                f"topic {self.topic!r} was deleted and created again while it was read; start "
-                'over with a new reader, or choose on_data_loss="earliest" or "latest"'
-            )
-            return
-        there = {one.index for one in topic.partitions}
-        for number in list(self.tracks):
-            del self.tracks[number]
-            if number in there:
-                self.add(number, place_of("on_data_loss", self.on_data_loss), self.stop(number))
-
-    def _add_tracks(self, topic: Topic) -> None:
-        wanted = self.partitions
-        if wanted is None:
-            wanted = [one.index for one in topic.partitions]
-        first = not self.tracks
-        for number in wanted:
-            if number in self.tracks:
-                continue
-            stop = self.stop(number)
-            if first:
-                self.add(number, self.start(number), stop)
-            elif stop is None:
-                # It is new, so all that is in it came after the start.
-                self.add(number, Place(None, EARLIEST))

@@ -36,7 +36,7 @@ from ottla.client.errors import (
     afresh,
 )
 from ottla.client.reader.buffer import Buffer
-from ottla.client.reader.fetching import Planner
+from ottla.client.reader.planner import Planner
 from ottla.client.reader.pump import Pump
 from ottla.client.reader.rows import RecordRows, records_of
 from ottla.client.reader.types import Isolation, OnDataLoss, Place, place_of
