@@ -2,19 +2,24 @@
 
 All clients work at once, each with requests in flight most of the time. A machine that is too slow
 to renew a session in time loses its connection; the clients get over that, too.
+
+What the clients load when the first record comes is loaded before: pytest parses what is imported,
+and Python 3.11 fails when two threads do so at the same time ("AST constructor recursion depth
+mismatch").
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from typing import TYPE_CHECKING, Any, Final
 from unittest.mock import Mock, patch
 
 import pytest
 
 import ottla
+import ottla.client.reader.decode
+import ottla.client.share.decode  # see below
 from ottla.client.cluster.secure import SecureConnection
 from tests.support.doors import USERS, bootstrap, guarded_broker
 from tests.support.names import fresh
@@ -27,7 +32,7 @@ if TYPE_CHECKING:
     from tests.support.doors import TlsFiles
 
 SESSION_MS: Final = 1500  # a login within a second of the last one is refused
-RENEWALS: Final = 2
+RENEWALS: Final = 10  # of the five clients together, which have seven connections
 
 
 @pytest.fixture(scope="module")
@@ -69,13 +74,15 @@ class Work:
 
     @property
     def is_done(self) -> bool:
-        return self.is_over and all(len(one) >= self.sent for one in self.read.values())
+        return self.is_over and all(len({*one}) >= self.sent for one in self.read.values())
 
     def add(self, who: str, records: Any) -> None:
         self.read[who] += [int(record.value) for record in records]
 
     def check(self) -> None:
-        assert self.sent > RENEWALS
+        assert self.sent > 0
+        # A share group gives what it gave over a lost connection once more.
+        self.read["sharer"] = sorted({*self.read["sharer"]})
         for who, read in self.read.items():
             assert read == list(range(self.sent)), who
 
@@ -97,11 +104,10 @@ async def test_async_clients(
     work = Work(broker)
     broker.create_topic(work.topic)
     made = clients(work, bootstrap(broker, "SASL_SSL"), login, ottla)
-    until = time.monotonic() + SESSION_MS / 1000 * (RENEWALS + 0.5)
 
     async def produce() -> None:
         async with made["producer"] as producer:
-            while time.monotonic() < until:
+            while renewed.call_count < RENEWALS:
                 await producer.send(work.topic, b"%d" % work.sent)
                 work.sent += 1
         work.is_over = True
@@ -123,7 +129,6 @@ async def test_async_clients(
         group.create_task(consume("sharer", lambda one: one.poll(timeout=0.2)))
         group.create_task(ask())
     work.check()
-    assert renewed.call_count >= RENEWALS * 4
 
 
 async def read_some(reader: ottla.Reader) -> list[Any]:
@@ -140,12 +145,11 @@ def test_blocking_twins(broker: ottla.EmbeddedBroker, login: ottla.Security, ren
     broker.create_topic(work.topic)
     del work.read["reader"]  # its blocking twin waits without a limit
     made = clients(work, bootstrap(broker, "SASL_SSL"), login, ottla.sync)
-    until = time.monotonic() + SESSION_MS / 1000 * (RENEWALS + 0.5)
     failures: list[BaseException] = []
 
     def produce() -> None:
         with made["producer"] as producer:
-            while time.monotonic() < until:
+            while renewed.call_count < RENEWALS:
                 producer.send(work.topic, b"%d" % work.sent)
                 work.sent += 1
         work.is_over = True
@@ -181,4 +185,3 @@ def test_blocking_twins(broker: ottla.EmbeddedBroker, login: ottla.Security, ren
     assert not failures
     assert not any(thread.is_alive() for thread in threads)
     work.check()
-    assert renewed.call_count >= RENEWALS * 4
