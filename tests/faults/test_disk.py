@@ -84,12 +84,18 @@ class Broker:
     def described(self, topic: str) -> tuple[ErrorCode, int, list[int]]:
         """Error, leader and offline replicas of its partition, by both APIs that tell."""
         asked = MetadataRequest([MetadataRequestTopic(name=topic)])
-        (one,) = self.client.ask(METADATA, 12, asked).topics[0].partitions
-        found = ErrorCode(one.error_code), one.leader_id, list(one.offline_replicas)
         pages = DescribeTopicPartitionsRequest([TopicRequest(topic)])
-        (row,) = self.client.ask(DESCRIBE_TOPIC_PARTITIONS, 0, pages).topics[0].partitions
-        assert (ErrorCode(row.error_code), row.leader_id, list(row.offline_replicas)) == found
-        return found
+        deadline = time.monotonic() + 30
+        while True:
+            (one,) = self.client.ask(METADATA, 12, asked).topics[0].partitions
+            (row,) = self.client.ask(DESCRIBE_TOPIC_PARTITIONS, 0, pages).topics[0].partitions
+            found, other = (
+                (ErrorCode(told.error_code), told.leader_id, list(told.offline_replicas))
+                for told in (one, row)
+            )
+            if found == other:
+                return found
+            assert time.monotonic() < deadline, (found, other)  # it may heal between them, once
 
     def create(self, topic: str, **configs: str) -> ErrorCode:
         settings = [

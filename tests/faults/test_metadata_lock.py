@@ -120,7 +120,8 @@ def test_a_lock_that_stays_is_told_in_words_that_clients_retry(
         assert "fuser -v" in told
         gone = described(client, *many, "auto", CONSUMER_OFFSETS_TOPIC)
         assert set(gone.values()) == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
-        assert set(create(client, *many)) == {ErrorCode.NONE}
+        # All in one request would wait for their turns together, on a slow machine too long.
+        assert {code for one in many for code in create(client, one)} == {ErrorCode.NONE}
         assert alter(client) == ErrorCode.NONE
         assert init_producer(client).error_code == ErrorCode.NONE
         assert coordinator(client) == ErrorCode.NONE

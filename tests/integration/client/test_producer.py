@@ -261,7 +261,7 @@ async def test_nobody_listens_or_speaks_another_protocol() -> None:
     kinds = (BrokerUnreachable, RequestTimedOut)
     with socket.create_server(("127.0.0.1", 0)) as unused:
         port = unused.getsockname()[1]
-    async with Producer(f"127.0.0.1:{port}", max_block_ms=100) as producer:
+    async with Producer(f"127.0.0.1:{port}", max_block_ms=1000) as producer:
         with pytest.raises(kinds, match=r"cannot connect to .*connection refused"):
             await producer.send("t", b"v")
 
@@ -271,7 +271,7 @@ async def test_nobody_listens_or_speaks_another_protocol() -> None:
 
     async with await asyncio.start_server(say_http, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        async with Producer(f"127.0.0.1:{port}", max_block_ms=100) as producer:
+        async with Producer(f"127.0.0.1:{port}", max_block_ms=1000) as producer:
             with pytest.raises(kinds, match="does not answer as a Kafka broker"):
                 await producer.send("t", b"v")
 

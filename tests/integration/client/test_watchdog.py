@@ -182,7 +182,8 @@ def stopped() -> Iterator[tuple[str, Callable[[bool], None]]]:
 
 
 def client_of(bootstrap: str, kind: str, group: str) -> Any:
-    short: dict[str, Any] = {"request_timeout": 5 * SHORT, "api_timeout": 10 * SHORT}
+    """Many of them are opened at once, while the broker answers, so they are given some time."""
+    short: dict[str, Any] = {"request_timeout": 15 * SHORT, "api_timeout": 30 * SHORT}
     match kind:
         case "Admin":
             return Admin(bootstrap, **short)
@@ -202,9 +203,9 @@ def client_of(bootstrap: str, kind: str, group: str) -> Any:
         case _:
             return Producer(
                 bootstrap,
-                max_block_ms=10_000 * SHORT,
-                delivery_timeout_ms=10_000 * SHORT,
-                request_timeout_ms=5_000 * SHORT,
+                max_block_ms=30_000 * SHORT,
+                delivery_timeout_ms=30_000 * SHORT,
+                request_timeout_ms=15_000 * SHORT,
             )
 
 
