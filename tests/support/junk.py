@@ -88,6 +88,7 @@ NEEDS: dict[str, dict[str, Any]] = {
     "Admin.describe_topics": {"names": ["good"]},
     "Admin.describe_transactions": {},
     "Admin.describe_users": {},
+    "Admin.elect_leaders": {},
     "Admin.fence_producer": {},
     "Admin.find_hanging_transactions": {"of": ["good"]},
     "Admin.list_groups": {},
@@ -98,6 +99,7 @@ NEEDS: dict[str, dict[str, Any]] = {
     "Admin.list_transactions": {},
     "Admin.plan_offset_reset": {"group": "g", "to": "latest", "topics": ["good"]},
     "Admin.plan_share_offset_reset": {"group": "s", "to": "latest", "topics": ["good"]},
+    "Admin.reassign_partitions": {"replicas": {("good", 0): [1]}},
 }
 
 
