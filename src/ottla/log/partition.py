@@ -366,12 +366,13 @@ class PartitionLog:
             return
         segment = self._segments.active
         before = segment.size
-        segment.write([entry.chunk for entry in staged])
+        chunks = [entry.chunk for entry in staged]
+        segment.write(chunks)
         for chunk, base, last, timestamp in staged:
             segment.add(len(chunk), last, timestamp)
             self._tail.add(base, chunk)
         if self.fresh is not None:
-            self.fresh.add([entry.chunk for entry in staged], segment.size - before)
+            self.fresh.add(chunks, segment.size - before)
         self._segments.size_bytes += segment.size - before
         self.log_end_offset = staged[-1].last_offset + 1
 

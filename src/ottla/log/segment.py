@@ -322,10 +322,15 @@ class Segment:
             return True
         if self.size == 0:
             return False
+        if self.waited_ms(max_timestamp, now_ms) > config.segment_ms:
+            return True
+        offsets, times = self._offsets, self._times
+        assert offsets is not None, "only a segment that grows is asked"
+        assert times is not None
+        room = config.segment_index_bytes
         return (
-            self.waited_ms(max_timestamp, now_ms) > config.segment_ms
-            or len(self.offset_index) >= config.segment_index_bytes // OFFSET_ENTRY_SIZE
-            or len(self.time_index) >= config.segment_index_bytes // TIME_ENTRY_SIZE - 1
+            len(offsets.offsets) >= room // OFFSET_ENTRY_SIZE
+            or len(times.timestamps) >= room // TIME_ENTRY_SIZE - 1
         )
 
     def waited_ms(self, timestamp: int, now_ms: int) -> int:

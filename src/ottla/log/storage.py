@@ -229,6 +229,11 @@ class Storage(ABC):
 
     def write_all(self, fd: int, chunks: Sequence[Buffer], position: int) -> None:
         """Write every chunk from `position` on; short writes are continued."""
+        if len(chunks) == 1:  # the hot path
+            written = self.pwritev(fd, chunks, position)
+            if written == len(chunks[0]):
+                return
+            chunks, position = without(chunks, written), position + written
         total = sum(map(len, chunks))
         while True:
             written = self.pwritev(fd, chunks[:MAX_IOVECS], position)
