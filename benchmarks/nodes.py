@@ -1,0 +1,346 @@
+"""Several nodes on one machine: what they cost, and how long a death or a move is felt.
+
+    python -m benchmarks.nodes [--quick] [--only=TEXT]
+
+- cost: processor time of all processes for the same batches, two nodes against one. With a
+  generator beside them, two cores cannot show how much faster two nodes are; how much more they
+  cost says how much two cores carry.
+- supervisor: one node process below a supervisor against a broker without one.
+- kill: from SIGKILL of a node until it acknowledges the next record.
+- move: the longest gap between two acknowledgements while a partition moves to another node.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import statistics
+import sys
+import time
+from contextlib import ExitStack, contextmanager
+from threading import Thread
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from benchmarks._harness import Row, part, report, until_clear
+from benchmarks._ottla import OttlaProcess
+from ottla.sync import Admin
+from ottla.wire.builder import BatchBuilder
+from ottla.wire.schema.metadata import MetadataRequest, MetadataRequestTopic
+from tests.support.raw_client import RawClient, batch, fetch_request, produce_request
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+QUICK: Final = "--quick" in sys.argv
+ROUNDS: Final = 2 if QUICK else 5
+MAX_ROUNDS: Final = 2 if QUICK else 11
+PARTITIONS: Final = 12
+TOPIC: Final = "records"
+RECORDS: Final = 32  # of 500 bytes in a batch
+REQUESTS: Final = 100 if QUICK else 1_000  # each with a batch for every partition of its node
+KILL_NODES: Final = 4
+BROKERS: Final = 1 if QUICK else 6
+# A third exit within a minute would hand its partitions over instead.
+KILLS: Final = 2 * KILL_NODES
+MOVES: Final = 5 if QUICK else 50
+MOVED_BYTES: Final = (64 if QUICK else 1024) * 1024**2
+MIB: Final = 1024**2
+FETCH_BYTES: Final = 16 * MIB
+AFTER_SECONDS: Final = 0.2  # in which the new leader acknowledges for the first time
+
+
+class Nodes(OttlaProcess):
+    """`ottla broker --nodes`; its processor time is that of all its processes."""
+
+    def __init__(self, count: int, *, supervised: bool = True) -> None:
+        super().__init__({} if count == 1 else {"ottla.nodes": str(count)})
+        self._count = count
+        self._supervised = supervised
+
+    def _command(self) -> list[str]:
+        if self._count > 1 or not self._supervised:
+            return super()._command()
+        return [sys.executable, "-c", ONE_SUPERVISED, str(self.data_dir)]
+
+    def processes(self) -> dict[int, int]:
+        """Node processes, by node."""
+        root = self.data_dir
+        found = {1: root / ".lock"}
+        found |= {int(path.name[5:]): path / ".lock" for path in root.glob("node.*")}
+        return {node: int(lock.read_text()) for node, lock in sorted(found.items())}
+
+    def cpu_seconds(self) -> float:
+        own = super().cpu_seconds()
+        if self._count == 1 and not self._supervised:
+            return own
+        return own + sum(time.clock_gettime(~pid << 3 | 2) for pid in self.processes().values())
+
+
+ONE_SUPERVISED: Final = """
+import sys
+from pathlib import Path
+from ottla.broker.running.supervisor import Setup, run_nodes
+from ottla.metadata.config.broker import load_broker_config
+def ready(served):
+    ((host, port),) = served.addresses.values()
+    print(f"ottla broker ready: {host}:{port}", flush=True)
+config = load_broker_config(sets=["listeners=PLAINTEXT://127.0.0.1:0"])
+sys.exit(run_nodes(config, Setup(1, Path(sys.argv[1]), "text", "warning"), ready))
+"""
+
+
+def main() -> None:
+    rows = part("cost", cost_rows)
+    rows += part("supervisor", supervisor_rows)
+    rows += part("kill", kill_rows)
+    rows += part("move", move_rows)
+    report("nodes: several on one machine", rows, ("uvloop",))
+
+
+@contextmanager
+def serving(*brokers: Nodes) -> Iterator[None]:
+    """They are up together, each with an empty topic."""
+    with ExitStack() as stack:
+        for broker in brokers:
+            stack.enter_context(broker)
+            with Admin(broker.bootstrap) as admin:
+                admin.create_topic(TOPIC, partitions=PARTITIONS)
+        yield
+
+
+class Led(NamedTuple):
+    """A node, and what it leads."""
+
+    node: int
+    address: str
+    partitions: list[int]
+
+
+def led(bootstrap: str) -> list[Led]:
+    with RawClient(bootstrap) as client:
+        answer = client.ask("metadata", 12, MetadataRequest([MetadataRequestTopic(name=TOPIC)]))
+    rows = answer.topics[0].partitions
+    return [
+        Led(one.node_id, f"{one.host}:{one.port}", [row.partition_index for row in mine])
+        for one in answer.brokers
+        if (mine := [row for row in rows if row.leader_id == one.node_id])
+    ]
+
+
+def records(count: int) -> bytes:
+    builder = BatchBuilder()
+    for _ in range(count):
+        builder.append(b"v" * 500, timestamp=time.time_ns() // 1_000_000)
+    return bytes(builder.build())
+
+
+# -- cost and supervisor --------------------------------------------------------------------------
+
+
+def produce(broker: Nodes) -> tuple[float, float]:
+    """Processor time in microseconds and seconds of wall time, a record."""
+    one = records(RECORDS)
+    clients = [
+        (
+            RawClient(address),
+            produce_request(TOPIC, dict.fromkeys(partitions, one)),
+        )
+        for _, address, partitions in led(broker.bootstrap)
+    ]
+    frames = [(client, client.frame("produce", 11, body)) for client, body in clients]
+    cpu, began = broker.cpu_seconds(), time.perf_counter()
+    for _ in range(REQUESTS):
+        for client, frame in frames:
+            client.send_bytes(frame)
+        for client, _ in frames:
+            client.receive_frame()
+    took, used = time.perf_counter() - began, broker.cpu_seconds() - cpu
+    for client, _ in frames:
+        client.close()
+    count = REQUESTS * PARTITIONS * RECORDS
+    return used / count * 1e6, took / count
+
+
+def consume(broker: Nodes) -> float:
+    """Processor time in microseconds a record, of all that is there."""
+    clients = [
+        (RawClient(address), dict.fromkeys(partitions, 0))
+        for _, address, partitions in led(broker.bootstrap)
+    ]
+    ends = {
+        (index, number): client.offset(TOPIC, -1, partition=index).offset
+        for number, (client, offsets) in enumerate(clients)
+        for index in offsets
+    }
+    count = 0
+    cpu = broker.cpu_seconds()
+    for number, (client, offsets) in enumerate(clients):
+        while offsets:
+            wanted = {(TOPIC, index): offset for index, offset in offsets.items()}
+            answer = client.fetch(fetch_request(wanted, max_bytes=FETCH_BYTES))
+            for data in answer.responses[0].partitions:
+                index = data.partition_index
+                size = len(data.records or b"") // SIZE
+                offsets[index] += size * RECORDS
+                count += size * RECORDS
+                if offsets[index] >= ends[index, number]:
+                    del offsets[index]
+        client.close()
+    return (broker.cpu_seconds() - cpu) / count * 1e6
+
+
+SIZE: Final = len(records(RECORDS))
+
+
+def cost_rows() -> list[Row]:
+    two, one = Nodes(2), Nodes(1, supervised=False)
+    produced: tuple[list[float], list[float]] = ([], [])
+    consumed: tuple[list[float], list[float]] = ([], [])
+
+    def rows() -> list[Row]:
+        return [
+            _row("processor time of a produced record, 2 nodes, peer 1", produced, 1.15),
+            _row("processor time of a consumed record, 2 nodes, peer 1", consumed, 1.10),
+        ]
+
+    with serving(two, one):
+
+        def one_round(_: int) -> None:
+            for index, broker in enumerate((two, one)):
+                produced[index].append(produce(broker)[0])
+            for index, broker in enumerate((two, one)):
+                consumed[index].append(consume(broker))
+
+        return until_clear(one_round, rows, ROUNDS, MAX_ROUNDS)
+
+
+def supervisor_rows() -> list[Row]:
+    with_one, without = Nodes(1), Nodes(1, supervised=False)
+    rates: tuple[list[float], list[float]] = ([], [])
+
+    def rows() -> list[Row]:
+        ratios = [own / peer for own, peer in zip(*rates, strict=True)]
+        own, peer = map(statistics.median, rates)
+        shown = f"{own:,.0f} rec/s", f"{peer:,.0f} rec/s"
+        what = "produced records, one node below a supervisor, peer none"
+        return [Row(what, *shown, own / peer, (min(ratios), max(ratios)), 0.98)]
+
+    with serving(with_one, without):
+
+        def one_round(_: int) -> None:
+            for index, broker in enumerate((with_one, without)):
+                rates[index].append(1 / produce(broker)[1])
+
+        return until_clear(one_round, rows, ROUNDS, MAX_ROUNDS)
+
+
+def _row(what: str, costs: tuple[Sequence[float], Sequence[float]], target: float) -> Row:
+    ratios = [own / peer for own, peer in zip(*costs, strict=True)]
+    own, peer = map(statistics.median, costs)
+    shown = f"{own:.3f} us CPU", f"{peer:.3f} us CPU"
+    return Row(what, *shown, own / peer, (min(ratios), max(ratios)), target, at_most=True)
+
+
+# -- kill and move --------------------------------------------------------------------------------
+
+
+def kill_rows() -> list[Row]:
+    seconds = [one for _ in range(BROKERS) for one in _kills()]
+    return [_seconds("a killed node acknowledges again", seconds, 1.0)]
+
+
+def _kills() -> list[float]:
+    found = []
+    broker = Nodes(KILL_NODES)
+    with serving(broker):
+        one = bytes(batch(b"value"))
+        partitions = {}
+        for node, address, mine in led(broker.bootstrap):
+            with RawClient(address) as client:
+                client.ask("produce", 11, produce_request(TOPIC, dict.fromkeys(mine, one)))
+            partitions[node] = mine[0]
+        for number in range(KILLS):
+            node = number % KILL_NODES + 1
+            os.kill(broker.processes()[node], signal.SIGKILL)
+            began = time.perf_counter()
+            _until_acknowledged(broker.bootstrap, partitions[node], one)
+            found.append(time.perf_counter() - began)
+            time.sleep(0.5)
+    return found
+
+
+def _until_acknowledged(bootstrap: str, partition: int, one: bytes) -> None:
+    """As a client does it: look the leader up, send, begin again."""
+    while True:
+        try:
+            for _, address, partitions in led(bootstrap):
+                if partition in partitions:
+                    with RawClient(address) as client:
+                        if client.produce(TOPIC, one, partition=partition).error_code == 0:
+                            return
+        except OSError:
+            pass  # it is not back yet
+        time.sleep(0.005)
+
+
+def move_rows() -> list[Row]:
+    broker = Nodes(2)
+    gaps = []
+    with broker, Admin(broker.bootstrap) as admin:
+        admin.create_topic(TOPIC, partitions=1)
+        large = records(1_900)
+        ((_, address, _),) = led(broker.bootstrap)
+        with RawClient(address) as client:
+            for _ in range(MOVED_BYTES // len(large)):
+                client.produce(TOPIC, large, partition=0)
+        inodes = _inodes(broker.data_dir)
+        nodes = [one.broker.id for one in admin.describe_nodes()]
+        leader = admin.describe_topics([TOPIC])[0].partitions[0].leader
+        for _ in range(MOVES):
+            leader = next(node for node in nodes if node != leader)
+            gaps.append(_gap(broker, admin, leader))
+        assert inodes <= _inodes(broker.data_dir), "a move copied a segment"
+    size = f"{MOVED_BYTES // MIB:,} MiB"
+    return [_seconds(f"a partition of {size} moves: longest gap of acknowledgements", gaps, 0.1)]
+
+
+def _inodes(root: Path) -> set[int]:
+    return {path.stat().st_ino for path in root.glob(f"**/{TOPIC}-0/*.log")}
+
+
+def _gap(broker: Nodes, admin: Admin, to: int) -> float:
+    """The longest time between two acknowledgements while the partition moves."""
+    one = bytes(batch(b"value"))
+    mover = Thread(target=admin.reassign_partitions, args=({(TOPIC, 0): [to]},))
+    longest, end = 0.0, None
+    ((leader, address, _),) = led(broker.bootstrap)
+    client = RawClient(address)
+    mover.start()
+    last = time.perf_counter()
+    while end is None or time.perf_counter() < end:
+        if client.produce(TOPIC, one).error_code == 0:
+            now = time.perf_counter()
+            longest, last = max(longest, now - last), now
+            continue
+        for node, address, _ in led(broker.bootstrap):
+            if node != leader:
+                client.close()
+                leader, client = node, RawClient(address)
+                end = time.perf_counter() + AFTER_SECONDS
+    client.close()
+    mover.join()
+    return longest
+
+
+def _seconds(what: str, found: Sequence[float], target: float) -> Row:
+    """The 99th percentile in seconds, as the ratio to one second."""
+    ordered = sorted(found)
+    late = ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))]
+    middle = statistics.median(ordered)
+    shown = f"p50 {middle * 1000:.0f} ms, p99 {late * 1000:.0f} ms of {len(ordered)}"
+    return Row(f"{what}, seconds", shown, "1 s", late, (ordered[0], late), target, at_most=True)
+
+
+if __name__ == "__main__":
+    main()
