@@ -12,6 +12,7 @@ import confluent_kafka
 import pytest
 
 import ottla
+from ottla.client.errors import KafkaError
 from ottla.metadata.changes.configs import SetConfigs
 from ottla.metadata.changes.security import SetClientQuotas
 from ottla.metadata.image import ResourceType
@@ -237,6 +238,24 @@ def test_only_a_login_ends_the_delays(tls_files: TlsFiles) -> None:
         with RawClient(bootstrap(broker, SASL)) as raw:
             log_in(raw, "PLAIN", "alice", USERS["alice"])
         assert run_in(broker, lambda node: len(node.services.door._failures)) == 0
+
+
+def test_the_limits_of_a_listener_are_altered_while_the_broker_runs() -> None:
+    config = {"listeners": f"{SASL}://127.0.0.1:0,PLAINTEXT://127.0.0.1:0"}
+    with guarded_broker(config) as broker, ExitStack() as stack:
+        plain = bootstrap(broker, "PLAINTEXT")
+        with ottla.sync.Admin(plain) as admin:
+            limit = {"listener.name.plaintext.max.connections": "3"}
+            admin.alter_configs("broker", "1", limit)
+            with pytest.raises(KafkaError, match="no listener other"):
+                admin.alter_configs("broker", "1", {"listener.name.other.max.connections": "3"})
+            keys = {"listener.name.plaintext.ssl.keystore.location": "/etc/passwd"}
+            with pytest.raises(KafkaError, match=r"ssl\.keystore\.location"):
+                admin.alter_configs("broker", "1", keys)
+        clients = [stack.enter_context(RawClient(plain)) for _ in range(3)]
+        for client in clients:
+            assert client.ask("api_versions", 3, NAMED).error_code == 0
+        assert stack.enter_context(RawClient(plain)).closed()
 
 
 @pytest.mark.long

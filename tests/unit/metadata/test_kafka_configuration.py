@@ -18,7 +18,7 @@ from ottla.metadata.config.broker import load_broker_config
 from ottla.metadata.config.broker_keys import BROKER_CONFIGS, broker_config_def
 from ottla.metadata.config.checks import check_broker_configs
 from ottla.metadata.config.keys import GROUP_CONFIGS, TOPIC_CONFIGS
-from ottla.metadata.config.security_keys import SECURITY_CONFIGS, refusal
+from ottla.metadata.config.security_keys import PER_LISTENER, SECURITY_CONFIGS, refusal
 from ottla.metadata.config.values import resolve_broker_config
 from ottla.metadata.errors import ConfigError, UnknownConfig
 from ottla.metadata.image import MetadataImage
@@ -97,8 +97,10 @@ def test_all_unknown_keys_are_told_at_once(tmp_path: Path) -> None:
     "key",
     [
         *(definition.name for definition in SECURITY_CONFIGS),
-        "listener.name.plaintext.ssl.client.auth",
-        "listener.name.plaintext.max.connections",
+        *(
+            f"listener.name.plaintext.{key}"
+            for key in sorted(PER_LISTENER - {"max.connections", "max.connection.creation.rate"})
+        ),
         "listener.name.plaintext.plain.sasl.jaas.config",
         "sasl.jaas.config.file",
         "listener.name.plaintext.plain.sasl.jaas.config.file",

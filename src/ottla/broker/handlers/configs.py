@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+from ottla.broker.access.listeners import listeners_of
 from ottla.broker.errors import ApiError
 from ottla.broker.serving.context import Large, refusal
 from ottla.broker.topics import decided, existing
@@ -28,6 +29,7 @@ from ottla.metadata.config.checks import (
     check_group_configs,
     check_topic_configs,
 )
+from ottla.metadata.config.security_keys import ListenerKey
 from ottla.metadata.config.values import (
     BROKER_CONFIGS,
     GROUP_CONFIGS,
@@ -324,6 +326,17 @@ def _check(
         case ResourceType.BROKER:
             _check_broker(cluster, name)
             check_broker_configs(after)
+            _check_listeners(cluster, after)
+
+
+def _check_listeners(cluster: Cluster, after: dict[str, str]) -> None:
+    """A key for a listener that there is not would have no effect, and nobody would notice."""
+    names = {each.name.lower() for each in listeners_of(cluster.config)}
+    for key in after:
+        of_listener = ListenerKey.parse(key)
+        if of_listener is not None and of_listener.listener not in names:
+            text = f"{key}: there is no listener {of_listener.listener}, only {sorted(names)}."
+            raise ApiError(ErrorCode.INVALID_CONFIG, text)
 
 
 def _resource_type(kind: int) -> ResourceType:

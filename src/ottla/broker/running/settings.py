@@ -17,7 +17,7 @@ from ottla.broker.access.listeners import (
     listeners_of,
     metrics_listener_of,
 )
-from ottla.metadata.config.values import resolve_broker_config
+from ottla.metadata.config.values import EffectiveConfig, resolve_broker_config
 from ottla.metadata.errors import InvalidConfig
 from ottla.metadata.security.acls import canonical_host
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ottla.metadata.config.broker import BrokerConfig
-    from ottla.metadata.config.types import TypedConfig
     from ottla.metadata.image import MetadataImage
 
 logger = logging.getLogger(__name__)
@@ -72,28 +71,29 @@ class Settings:
             self.inter_broker_listener if named and len(self.listeners) > 1 else None
         )
         """The listener that nodes alone use; None where clients share it with them."""
-        self.listener_connections = {
-            listener.name: config.listener(listener.name).get_int("max.connections")
-            for listener in self.listeners
-            if f"listener.name.{listener.name.lower()}.max.connections" in config.static
-        }
-        """Limits that some listeners have of their own."""
-        self.listener_rates = {
-            listener.name: config.listener(listener.name).get_int("max.connection.creation.rate")
-            for listener in self.listeners
-            if f"listener.name.{listener.name.lower()}.max.connection.creation.rate"
-            in config.static
-        }
         self.address_limits = _address_limits(config.get_str("max.connections.per.ip.overrides"))
         """Limits that some addresses have of their own."""
         self._read_live(config)
 
-    def _read_live(self, config: TypedConfig) -> None:
+    def _read_live(self, config: BrokerConfig | EffectiveConfig) -> None:
         self.max_connections = _at_least_one(config, "max.connections")
         self.max_connections_per_ip = _at_least_one(config, "max.connections.per.ip")
         self.connection_rate = config.get_int("max.connection.creation.rate")
+        self.listener_connections = self._of_listeners(config, "max.connections")
+        """Limits that some listeners have of their own."""
+        self.listener_rates = self._of_listeners(config, "max.connection.creation.rate")
         self.producer_expiration_ms = config.get_int("producer.id.expiration.ms")
         self.cleaner_backoff = config.get_int("log.cleaner.backoff.ms") / 1000
+
+    def _of_listeners(self, config: BrokerConfig | EffectiveConfig, key: str) -> dict[str, int]:
+        found = {}
+        for listener in self.listeners:
+            own = f"listener.name.{listener.name.lower()}.{key}"
+            if isinstance(config, EffectiveConfig) and own not in config:
+                continue
+            if config.parsed(own) is not None:
+                found[listener.name] = config.get_int(own)
+        return found
 
     def watch(self, changed: Callable[[], None]) -> None:
         """Have `changed` called whenever live values may have changed."""
@@ -118,7 +118,7 @@ def _address_limits(text: str) -> dict[str, int]:
     return limits
 
 
-def _at_least_one(config: TypedConfig, key: str) -> int:
+def _at_least_one(config: BrokerConfig | EffectiveConfig, key: str) -> int:
     """An old stored 0 counts as 1: otherwise no client could connect to change it."""
     try:
         return config.get_int(key)

@@ -444,7 +444,7 @@ def broker_config_def(key: str) -> ConfigDef | None:
     of_listener = ListenerKey.parse(key)
     if of_listener is not None:
         definition = BROKER_CONFIGS[of_listener.key]
-        return definition._replace(name=key, default=None, dynamic=False)
+        return definition._replace(name=key, default=None)
     if key.startswith(RSM_PREFIX) and key != RSM_PREFIX:
         # What the store's keys mean is not known here: some of them are secrets.
         return ConfigDef(

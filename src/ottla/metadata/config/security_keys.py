@@ -1,6 +1,7 @@
 """The broker keys that say who may come in and how: TLS and SASL of listeners, rights, limits.
 
-All of them are read once at start, and none can be altered over the wire. Names are Kafka's; three
+All of them are read once at start, and none can be altered over the wire; limits of connections,
+which are no secret and load nothing, can, also for one listener. Names are Kafka's; three
 defaults differ: key stores are PEM, mechanisms are SCRAM, and one frame of a client that has not
 authenticated has at most 128 KiB.
 
