@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from benchmarks.broker import Broker
 
 QUICK: Final = "--quick" in sys.argv
-ROUNDS: Final = 3
+ROUNDS: Final = 3 if QUICK else 5
 SIZES: Final = (100, 1_000, 10_000, 100_000)
 TOTAL_BYTES: Final = (20 if QUICK else 200) * 1024**2
 MAX_RECORDS: Final = 200_000 if QUICK else 500_000
