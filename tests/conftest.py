@@ -50,6 +50,7 @@ LONG = tuple(
         "examples",
         "faults/test_hostile_bytes.py",
         "faults/test_kill.py",
+        "faults/test_nodes_kills.py",
         "faults/test_offsets_kills.py",
         "faults/test_share_kills.py",
         "faults/test_streams_kills.py",

@@ -7,21 +7,15 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from ottla import sync
+from tests.support.nodes_load import PARTITIONS, Load
 from tests.support.nodes_process import NodesProcess, gone, wait_for
 from tests.support.ports import free_port
-
-if TYPE_CHECKING:
-    from confluent_kafka import Message
-
-PARTITIONS = 8
 
 
 def make_topic(bootstrap: str, name: str = "orders", partitions: int = PARTITIONS) -> None:
@@ -43,67 +37,6 @@ def ottla(*arguments: str) -> subprocess.CompletedProcess[str]:
         timeout=60,
         check=False,
     )
-
-
-class Load:
-    """Idempotent records of consecutive numbers to all partitions; which of them were acked."""
-
-    def __init__(self, bootstrap: str, topic: str = "orders") -> None:
-        self._topic = topic
-        self._producer = Producer(
-            {
-                "bootstrap.servers": bootstrap,
-                "enable.idempotence": True,
-                "linger.ms": 1,
-                "delivery.timeout.ms": 60_000,
-            }
-        )
-        self._next = 0
-        self.acked: list[tuple[int, int, bytes]] = []
-        self.failed: list[KafkaError] = []
-
-    def send(self, count: int, *, wait: bool = True) -> None:
-        for number in range(self._next, self._next + count):
-            self._producer.produce(
-                self._topic, b"%d" % number, partition=number % PARTITIONS, on_delivery=self._done
-            )
-            self._producer.poll(0)
-        self._next += count
-        if wait:
-            assert self._producer.flush(60) == 0
-            assert not self.failed
-
-    def _done(self, error: KafkaError | None, message: Message) -> None:
-        if error is not None:
-            self.failed.append(error)
-            return
-        partition, offset, value = message.partition(), message.offset(), message.value()
-        assert partition is not None
-        assert offset is not None
-        assert isinstance(value, bytes)
-        self.acked.append((partition, offset, value))
-
-    def check(self, bootstrap: str) -> None:
-        """All that was acked is there, where it was told to be, once and in order."""
-        assert sorted(self.acked) == read_all(bootstrap, self._topic)
-
-
-def read_all(bootstrap: str, topic: str = "orders") -> list[tuple[int, int, bytes]]:
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "checks"})
-    found = []
-    for partition in range(PARTITIONS):
-        end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)[1]
-        consumer.assign([TopicPartition(topic, partition, 0)])
-        for _ in range(end):
-            message = consumer.poll(30)
-            assert message is not None
-            assert message.error() is None
-            offset, value = message.offset(), message.value()
-            assert offset is not None
-            assert isinstance(value, bytes)
-            found.append((partition, offset, value))
-    consumer.close()
-    return found
 
 
 def test_case_1_one_ready_line_one_address_and_partitions_of_all_nodes(tmp_path: Path) -> None:

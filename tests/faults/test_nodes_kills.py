@@ -1,0 +1,143 @@
+"""Nodes and their supervisor die, hang and fail again and again, under every kind of client.
+
+An idempotent producer, a worker that reads, writes and commits in transactions, and members of a
+share group work on `ottla broker --nodes 3`. Meanwhile nodes are killed, stopped, and killed until
+their siblings take over, and the supervisor is killed, too. Afterwards no acknowledged record is
+missing, none is there twice, no transaction is torn, nothing that was accepted has come back, and
+everybody has got on after each fault.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import socket
+import time
+from typing import TYPE_CHECKING, Final
+
+from tests.support.faults_broker import soak
+from tests.support.nodes_load import PARTITIONS, Load
+from tests.support.nodes_process import NodesProcess, gone, wait_for
+from tests.support.ports import free_port
+from tests.support.seeds import run_seed
+from tests.support.share_workers import Accepting, Ledger, produce_numbers, set_group
+from tests.support.topics import create_topic
+from tests.support.transaction_work import SINK, SOURCE, WorkerProcess, check_work, fill
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NODES: Final = 3
+ROUNDS: Final = 200 if soak() else 20
+SENT: Final = 40  # records in a round, before and after the fault
+SHARED: Final = 100
+ORDERS, QUEUE, GROUP = "orders", "queue", "sharers"
+FAULTS: Final = ("kill", "kill", "kill", "stop", "crash loop", "supervisor")
+OPTIONS: Final = ("--set", "broker.session.timeout.ms=2000")
+
+
+class Broker:
+    """`ottla broker --nodes`, on ports that it has again after a restart."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._port = _free_base()
+        self.process = self._start()
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self._port}"
+
+    def _start(self) -> NodesProcess:
+        options = ("--port", str(self._port), *OPTIONS)
+        return NodesProcess(self._path, NODES, *options).__enter__()
+
+    def suffer(self, fault: str, chance: random.Random) -> None:
+        victim = chance.randint(1, NODES)
+        match fault:
+            case "kill":
+                self._kill(victim)
+            case "stop":
+                stopped = self._pid(victim)
+                self.process.signal_node(victim, signal.SIGSTOP)
+                wait_for(lambda: gone([stopped]), "a stopped node is killed")
+            case "crash loop":
+                for _ in range(3):
+                    self._kill(victim)
+            case "supervisor":
+                nodes = list(self.process.nodes().values())
+                self.process.kill()
+                wait_for(lambda: gone(nodes), "nodes without a supervisor end")
+                self.close()
+                self.process = self._start()
+
+    def _pid(self, node: int) -> int:
+        wait_for(lambda: node in self.process.nodes(), f"node {node} runs")
+        return self.process.nodes()[node]
+
+    def _kill(self, node: int) -> None:
+        killed = self._pid(node)
+        self.process.signal_node(node, signal.SIGKILL)
+        wait_for(lambda: gone([killed]), "a killed node is gone")
+
+    def close(self) -> None:
+        self.process.__exit__(None, None, None)
+
+
+def _free_base() -> int:
+    """A port P with P + 10 k free for each node."""
+    while True:
+        port = free_port()
+        try:
+            for node in range(1, NODES + 1):
+                with socket.socket() as probe:
+                    probe.bind(("127.0.0.1", port + 10 * node))
+        except OSError:
+            continue
+        return port
+
+
+def test_nothing_is_lost_or_doubled_while_nodes_die(tmp_path: Path) -> None:
+    seed = run_seed()
+    chance = random.Random(seed)
+    broker = Broker(tmp_path / "data")
+    ledger = Ledger()
+    members: list[Accepting] = []
+    try:
+        bootstrap = broker.bootstrap
+        create_topic(bootstrap, ORDERS, partitions=PARTITIONS)
+        create_topic(bootstrap, QUEUE, partitions=1)
+        for topic in (SOURCE, SINK):
+            create_topic(bootstrap, topic, partitions=2)
+        ends = fill(bootstrap, 20 * ROUNDS)
+        worker = WorkerProcess(bootstrap, seed, ends)
+        set_group(bootstrap, GROUP, share_auto_offset_reset="earliest")
+        members = [Accepting(bootstrap, GROUP, QUEUE, ledger) for _ in range(2)]
+        for member in members:
+            member.start()
+        load = Load(bootstrap, ORDERS)
+        works = True
+        for turn in range(ROUNDS):
+            fault = chance.choice(FAULTS)
+            load.send(SENT, wait=False)
+            time.sleep(chance.uniform(0, 0.3))
+            broker.suffer(fault, chance)
+            load.send(SENT)
+            produce_numbers(bootstrap, QUEUE, range(turn * SHARED, (turn + 1) * SHARED))
+            works = works and worker.progress()
+            wait_for(
+                lambda: len(ledger.accepted.keys() | ledger.in_doubt) == (turn + 1) * SHARED,  # noqa: B023
+                f"all of the queue is accepted after {fault} in round {turn}",
+            )
+            assert all(member.is_alive() for member in members)
+        while works and worker.progress():
+            pass
+        worker.close()
+        for member in members:
+            member.stop()
+        load.check(bootstrap)
+        check_work(bootstrap, ends)
+        assert not ledger.came_back
+        assert set(ledger.accepted.values()) == {1}
+    finally:
+        broker.close()
