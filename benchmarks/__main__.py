@@ -41,7 +41,7 @@ machine; a ratio is of medians, its range is over pairs of rounds. {machine}.
 Missed targets: {missed}
 """
 EXAMPLES: Final = """\
-Each script may take 30 minutes, most take a few; RESULTS.md says how long each took. A missing peer
+Each script may take 30 minutes; RESULTS.md says how long each took. A missing peer
 (Apache Kafka needs Java, SeaStreamer needs cargo, Redis and S3 their servers) is skipped with a
 reason. Headline figures need full runs on a quiet machine.
 

@@ -147,7 +147,7 @@ class Decoder:
                 if stream is None:
                     stream = keys[key] = key.decode(errors="replace")
                 payload = bytes(view[body:tail]) if verify else b""
-                # All fields by position: half the time of Message(...), which fills in defaults.
+                # All fields by position: Message(...) would fill in defaults for each message.
                 append(
                     new(Message, (stream, shard, seq, timestamp_ms * 1_000_000, payload, *_REST))
                 )
