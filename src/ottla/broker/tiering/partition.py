@@ -216,6 +216,10 @@ class TieredPartition:
                 await self._quota(candidate.segment.size)
                 if hosted.log.config.remote_log_copy_disable:
                     break
+                if hosted.log.epochs.dirty:
+                    # After a crash the local files alone do not tell the epochs of segments that
+                    # are in the remote tier only.
+                    await self._tiering.workers.run(hosted.log.flush)
                 await self._copy(hosted, candidate)
             self._errors.pop("copy", None)
         except (NotReady, LogClosed):
