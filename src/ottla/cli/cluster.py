@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import typer
@@ -284,6 +283,8 @@ async def _has_others(admin: Admin, node: int) -> bool:
 
 async def _until_empty(admin: Admin, node: int, wait: float) -> int:
     """How many partitions it leads, at the end of the wait at the latest."""
+    import asyncio
+
     loop = asyncio.get_running_loop()
     deadline = loop.time() + wait
     while True:
