@@ -854,7 +854,12 @@ ROWS: list[Row] = [
             topics=[reassign.ReassignableTopic(TOPIC, [reassign.ReassignablePartition(0, [1])])]
         ),
         [["alter cluster"]],
-        [(["describe cluster"], one("error_code", 31))],
+        [
+            (
+                ["describe cluster"],
+                {"error_code": 31, "responses.partitions.error_code": 31},
+            )
+        ],
     ),
     Row(
         "list_partition_reassignments",

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.jvm
 
 SETS, REQUESTS = 125, 4
-OURS = ("dead-letters", "from-leader")  # Kafka has no such setting, and no such field
+OURS = ("dead-letters", "from-leader", "with_state")  # Kafka has no such setting, and no such field
 UNLIKE = ("describe_user_scram_credentials",)  # Kafka does not answer who may not ask
 
 Places = dict[str, tuple["RightsPlace", bytes]]

@@ -130,17 +130,12 @@ async def alter_partition_reassignments(
             allow_replication_factor_change=request.allow_replication_factor_change,
             error_code=error.code,
             error_message=str(error),
+            responses=_reassignments({one: Outcome(error.code) for one, _ in asked}),
         )
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change,
         error_message=None,
-        responses=[
-            ReassignableTopicResponse(
-                topic,
-                [ReassignablePartitionResponse(index, *outcome) for index, outcome in results],
-            )
-            for topic, results in _by_topic({**outcomes, **dict.fromkeys(repeated, _TWICE)}).items()
-        ],
+        responses=_reassignments({**outcomes, **dict.fromkeys(repeated, _TWICE)}),
     )
 
 
@@ -255,6 +250,16 @@ def _by_topic(outcomes: Mapping[Named, Outcome]) -> dict[str, list[tuple[int, Ou
     for one, outcome in outcomes.items():
         topics.setdefault(one.topic, []).append((one.partition, outcome))
     return topics
+
+
+def _reassignments(outcomes: Mapping[Named, Outcome]) -> list[ReassignableTopicResponse]:
+    return [
+        ReassignableTopicResponse(
+            topic,
+            [ReassignablePartitionResponse(index, *outcome) for index, outcome in results],
+        )
+        for topic, results in _by_topic(outcomes).items()
+    ]
 
 
 def _elections(outcomes: Mapping[Named, Outcome]) -> list[ReplicaElectionResult]:
