@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from ottla.metadata.stores.sqlite import SqliteMetadataStore
@@ -73,3 +75,21 @@ def test_processes_that_start_at_once_make_one_cluster(tmp_path: Path) -> None:
     assert len({cluster_id for cluster_id, *_ in outputs}) == 1
     starts = sorted(int(start) for _, *starts in outputs for start in starts)
     assert starts == list(range(0, 600, 10))
+
+
+def test_nodes_that_start_at_once_make_one_new_store(tmp_path: Path) -> None:
+    """SQLite does not wait for its lock when a new file gets a write-ahead log."""
+    nodes = 4
+    with ThreadPoolExecutor(nodes) as pool:
+        for number in range(100):
+            path = tmp_path / f"{number}.db"
+            begin = threading.Barrier(nodes)
+
+            def opened(path: Path = path, begin: threading.Barrier = begin) -> str:
+                begin.wait()
+                store = SqliteMetadataStore(path)
+                store.close()
+                return store.snapshot().cluster_id
+
+            found = [pool.submit(opened) for _ in range(nodes)]
+            assert len({one.result() for one in found}) == 1

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -62,6 +63,7 @@ _FILE_MODE: Final = 0o600
 SNAPSHOT_INTERVAL: Final = 1000
 # For all but proposals, which say how long they wait: opening may meet other nodes that start.
 LOCK_TIMEOUT_SECONDS: Final = 10.0
+LOOK_SECONDS: Final = 0.005
 # SQLite's shared memory and a write-ahead log of a few changes take about 64 KiB.
 NEEDED_BYTES: Final = 256 * 1024
 
@@ -149,7 +151,7 @@ class SqliteMetadataStore:
         self._connection.close()
 
     def _open(self, cluster_id: str) -> None:
-        self._connection.execute("PRAGMA journal_mode = WAL")
+        self._write_ahead()
         self._connection.execute(f"PRAGMA synchronous = {'FULL' if self._durable else 'OFF'}")
         self._connection.execute("PRAGMA secure_delete = ON")
         with self._transaction("IMMEDIATE"):
@@ -169,6 +171,20 @@ class SqliteMetadataStore:
                 self._write(image, (first,), after)
                 image = after
         self._image = image
+
+    def _write_ahead(self) -> None:
+        """Use a write-ahead log. SQLite does not wait if another node just does that, too."""
+        deadline = time.monotonic() + LOCK_TIMEOUT_SECONDS
+        while True:
+            try:
+                self._connection.execute("PRAGMA journal_mode = WAL")
+            except sqlite3.OperationalError as error:
+                is_busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+                if not is_busy or time.monotonic() > deadline:
+                    raise
+                time.sleep(LOOK_SECONDS)
+            else:
+                return
 
     def _is_empty(self) -> bool:
         return self._connection.execute("SELECT 1 FROM sqlite_schema").fetchone() is None
