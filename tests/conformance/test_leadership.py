@@ -25,7 +25,7 @@ from ottla.wire.schema.describe_topic_partitions import (
 from ottla.wire.schema.list_partition_reassignments import ListPartitionReassignmentsRequest
 from ottla.wire.schema.metadata import MetadataRequest, MetadataRequestTopic
 from tests.support.raw_client import RawClient
-from tests.support.share_nodes import Nodes, wait_for
+from tests.support.share_nodes import Nodes, three_nodes, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -38,14 +38,8 @@ PREFERRED, UNCLEAN = 0, 1
 
 @pytest.fixture
 def nodes(tmp_path: Path) -> Iterator[Nodes]:
-    nodes = Nodes(tmp_path)
-    try:
-        for node in (1, 2, 3):
-            nodes.start(node)
-        wait_for(lambda: all(len(one.image.alive) == 3 for one in nodes.running.values()))
+    with three_nodes(tmp_path) as nodes:
         yield nodes
-    finally:
-        nodes.close()
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from contextlib import contextmanager
 from inspect import isawaitable
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
@@ -20,7 +21,7 @@ from ottla.metadata.names import CONSUMER_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC
 from tests.support.share_member import SHARE_CONFIG
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
+    from collections.abc import Callable, Coroutine, Iterator, Mapping
     from pathlib import Path
     from uuid import UUID
 
@@ -107,6 +108,19 @@ class Nodes:
         topic_id = metadata.image.topics_by_name[topic].topic_id
         change = SetLeaders((Leadership(topic_id, partition, leader, replicas),))
         self.do(lambda: metadata.change(change))
+
+
+@contextmanager
+def three_nodes(path: Path) -> Iterator[Nodes]:
+    """Nodes 1 to 3, each of which knows the others."""
+    nodes = Nodes(path)
+    try:
+        for node in (1, 2, 3):
+            nodes.start(node)
+        wait_for(lambda: all(len(one.image.alive) == 3 for one in nodes.running.values()))
+        yield nodes
+    finally:
+        nodes.close()
 
 
 def wait_for(done: Callable[[], bool]) -> None:

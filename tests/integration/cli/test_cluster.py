@@ -15,7 +15,7 @@ from ottla.cli.whole import app
 from ottla.errors import BadArgument, KafkaError, PartialFailure
 from ottla.metadata.image import NO_LEADER
 from ottla.wire.error_codes import ErrorCode
-from tests.support.share_nodes import Nodes, wait_for
+from tests.support.share_nodes import Nodes, three_nodes, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,14 +26,8 @@ TOPIC = "orders"
 
 @pytest.fixture
 def nodes(tmp_path: Path) -> Iterator[Nodes]:
-    nodes = Nodes(tmp_path)
-    try:
-        for node in (1, 2, 3):
-            nodes.start(node)
-        wait_for(lambda: all(len(one.image.alive) == 3 for one in nodes.running.values()))
+    with three_nodes(tmp_path) as nodes:
         yield nodes
-    finally:
-        nodes.close()
 
 
 @pytest.fixture

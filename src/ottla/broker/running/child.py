@@ -114,6 +114,7 @@ class Child:
         if (nodes := message.get("settle")) is not None:
             await self._change(retire_above(nodes))
             await self._change(_spread)
+            self._send({"settled": nodes})
 
     async def _change(self, decision: Decision) -> None:
         while True:

@@ -7,7 +7,7 @@ A node process (`ottla.broker.running.child`) has two pipes to the supervisor:
   `{"settle": 4}` (there are 4 nodes: spread the partitions over them). The end of the input means
   that the supervisor has died; the node stops.
 - On its standard output it writes an empty line every `BEAT_SECONDS`, `{"ready": {...}}` once it
-  serves, and `{"replaced": 2}` when that is done.
+  serves, and `{"replaced": 2}` or `{"settled": 4}` when that is done.
 
 So no secret is in an argument or in the environment.
 

@@ -280,15 +280,7 @@ class Node:
         """Stop serving and leave a directory that starts without recovery."""
         for server in self.servers:
             server.close()
-        if self.monitoring is not None:
-            await self.monitoring.close()
-        await self.entrance.stop_looking()
-        await self.jobs.stop()
-        if self.leadership is not None:
-            await self.leadership.stop()
-        if self.services.tiering.made is not None:
-            # It talks to this node as a client does.
-            await self.services.tiering.made.stop()
+        await self._end_work()
         await self.dispatcher.connections.close()
         # From here on the image may have new leaders for logs this node still has open.
         self._end_watch()
@@ -308,18 +300,26 @@ class Node:
         self._end_watch()
         for connection in self.dispatcher.connections:
             connection.abort()
+        await self._end_work()
+        await self.services.stop()
+        await self.partitions.close(clean=False)
+        await self.durability.close()
+        await self._give_back()
+
+    async def _end_work(self) -> None:
+        """End all that works by itself, while connections are still there."""
         if self.monitoring is not None:
             await self.monitoring.close()
         await self.entrance.stop_looking()
         await self.jobs.stop()
         if self.leadership is not None:
             await self.leadership.stop()
+        for task in self._arrivals:
+            task.cancel()
+        await asyncio.gather(*self._arrivals, return_exceptions=True)
         if self.services.tiering.made is not None:
+            # It talks to this node as a client does.
             await self.services.tiering.made.stop()
-        await self.services.stop()
-        await self.partitions.close(clean=False)
-        await self.durability.close()
-        await self._give_back()
 
     def _arrived(self, names: Sequence[TopicPartition]) -> None:
         task = asyncio.create_task(self.services.arrived(names))

@@ -35,6 +35,7 @@ from ottla.broker.running.binding import bound
 from ottla.broker.running.children import Birth, Lines, check_ports, child_config, line
 from ottla.broker.running.settings import Settings
 from ottla.cluster.supervise import (
+    FAILED,
     STOP_SECONDS,
     TICK_SECONDS,
     Announce,
@@ -215,6 +216,10 @@ class Supervisor:
         self._problem: str | None = None
         self._fences: dict[int, int | None] = {}
         """Dead nodes whose partitions are given away, and the node that was asked to."""
+        self._is_settled = True
+        """Whether partitions are spread over all nodes, and only these; not yet at the start."""
+        self._settler: int | None = None
+        """The node that was asked to do that."""
         self._stops = 0
         self._hangups = 0
         self._events: list[Event] = []
@@ -257,7 +262,7 @@ class Supervisor:
         for _ in range(self._stops):
             self._stops -= 1
             self._happened(Stop())
-        self._give_away()
+        self._ask_living()
         self._happened(Tick())
 
     def _hear(self, node_id: int) -> None:
@@ -280,6 +285,8 @@ class Supervisor:
             self._ports[node_id] = ready["ports"]
             self._problem = ready["problem"]
             self._happened(Ready(node_id))
+        if "settled" in message:
+            self._is_settled = True
         if (dead := message.get("replaced")) is not None and dead in self._fences:
             del self._fences[dead]
             self._happened(Fenced(dead))
@@ -298,6 +305,8 @@ class Supervisor:
         for dead, asked in self._fences.items():
             if asked == node_id:
                 self._fences[dead] = None
+        if self._settler == node_id:
+            self._settler = None
         if self._state.stopping is None and self._state.is_announced:
             logger.error("node %d ended with status %d", node_id, status)
         self._happened(Exited(node_id, status))
@@ -321,7 +330,7 @@ class Supervisor:
                 logger.error("node %d keeps failing; other nodes take over", node_id)
                 self._fences[node_id] = None
             case Announce():
-                self._processes[min(self._processes)].tell(line({"settle": self._setup.nodes}))
+                self._is_settled = False
                 addresses = {
                     name: each[0].getsockname()[:2] for name, each in self._sockets.items()
                 }
@@ -358,15 +367,20 @@ class Supervisor:
             metrics=None if self.metrics is None else str(self.metrics_paths()[node_id]),
             secured=None if self._setup.secured is None else str(self._setup.secured),
         )
-        popen = subprocess.Popen(
-            [sys.executable, "-m", MODULE],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            bufsize=0,
-            env=_environment(),
-            pass_fds=[one.fileno() for each in self._sockets.values() for one in each],
-            process_group=0,  # Ctrl-C comes to the supervisor alone
-        )
+        try:
+            popen = subprocess.Popen(
+                [sys.executable, "-m", MODULE],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                bufsize=0,
+                env=_environment(),
+                pass_fds=[one.fileno() for each in self._sockets.values() for one in each],
+                process_group=0,  # Ctrl-C comes to the supervisor alone
+            )
+        except OSError as error:  # no memory, or too many processes, for a while
+            logger.error("node %d cannot be started: %s", node_id, error)  # noqa: TRY400
+            self._happened(Exited(node_id, FAILED))
+            return
         process = self._processes[node_id] = _Process(popen)
         assert popen.stdin is not None
         _make_room(popen.stdin.fileno())
@@ -376,16 +390,19 @@ class Supervisor:
             popen.stdin.write(birth.encode())
         os.set_blocking(popen.stdin.fileno(), False)
 
-    def _give_away(self) -> None:
-        """Let a living node give the partitions of fenced nodes to others."""
+    def _ask_living(self) -> None:
+        """Let a living node change what has to be changed; another one if it dies over it."""
+        living = [
+            node_id
+            for node_id, child in self._state.children.items()
+            if child.phase is Phase.UP and node_id in self._processes
+        ]
+        if living and not self._is_settled and self._settler is None:
+            self._settler = living[0]
+            self._processes[living[0]].tell(line({"settle": self._setup.nodes}))
         for dead, asked in tuple(self._fences.items()):
             if asked is not None:
                 continue
-            living = [
-                node_id
-                for node_id, child in self._state.children.items()
-                if child.phase is Phase.UP and node_id in self._processes
-            ]
             if living:
                 self._fences[dead] = living[0]
                 self._processes[living[0]].tell(line({"replace": dead}))
