@@ -8,16 +8,18 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from types import TracebackType
 
 READY = "ottla broker ready: "
 STOP_SECONDS = 120.0
 CPU_OF_PROCESS = 2
+RELEASE_0_1 = "bbc74a5"
 
 
 class OttlaProcess:
@@ -27,8 +29,11 @@ class OttlaProcess:
     addresses: list[str]  # of its listeners, in their order
     seconds_to_ready: float
 
-    def __init__(self, config: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, config: Mapping[str, str] | None = None, *, source: Path | None = None
+    ) -> None:
         self._config = dict(config or {})
+        self._source = source  # the `src` of another version; None is what is installed
         self._directory = tempfile.TemporaryDirectory(prefix="ottla-bench-")
         self._process: subprocess.Popen[str] | None = None
 
@@ -53,7 +58,10 @@ class OttlaProcess:
     def start(self) -> None:
         """Start, or start again, on the same directory."""
         began = time.monotonic()
-        self._process = subprocess.Popen(self._command(), stdout=subprocess.PIPE, text=True)
+        environment = os.environ | ({"PYTHONPATH": str(self._source)} if self._source else {})
+        self._process = subprocess.Popen(
+            self._command(), stdout=subprocess.PIPE, text=True, env=environment
+        )
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         self.seconds_to_ready = time.monotonic() - began
@@ -116,6 +124,22 @@ class OttlaProcess:
     def _proc(self, name: str) -> str:
         assert self._process is not None
         return Path(f"/proc/{self._process.pid}/{name}").read_text()
+
+
+@contextmanager
+def release_source() -> Iterator[Path]:
+    """The source of release 0.1, from the history of the checkout that this script is in."""
+    with tempfile.TemporaryDirectory(prefix="ottla-release-") as directory:
+        archive = subprocess.run(
+            ["git", "archive", RELEASE_0_1, "src"],
+            cwd=Path(__file__).parents[1],
+            capture_output=True,
+            check=False,
+        )
+        if archive.returncode:
+            raise RuntimeError(f"needs a git checkout with the history back to {RELEASE_0_1}")
+        subprocess.run(["tar", "-x", "-C", directory], input=archive.stdout, check=True)
+        yield Path(directory) / "src"
 
 
 def give_back(directory: Path) -> None:

@@ -11,6 +11,7 @@ which peers it skipped. `--only` runs one part: start, process, load, latency, j
 
 from __future__ import annotations
 
+import os
 import re
 import statistics
 import sys
@@ -44,7 +45,7 @@ LATENCY_RATE = 5_000
 LATENCY_SECONDS = 3 if QUICK else 10
 STARTS = 3 if QUICK else 5
 GROWTH_BYTES = (1 if QUICK else 10) * 1024**3
-KAFKA_CONFIG = {"num.partitions": str(PARTITIONS)}
+KAFKA_CONFIG = {"num.partitions": str(PARTITIONS), "log.segment.delete.delay.ms": "0"}
 AS_KAFKA = {"ottla.flush.mode": "os"}
 
 
@@ -154,7 +155,12 @@ def process_rows() -> list[Row]:
 
 @contextmanager
 def three_brokers() -> Iterator[tuple[Broker, Broker, Broker]]:
-    """Ours as durable as Kafka, ours by default, and Kafka: up together, so that noise hits all."""
+    """Ours as durable as Kafka, ours by default, and Kafka: up together, so that noise hits all.
+
+    Before one is measured, `os.sync` writes what another has left in the page cache: otherwise the
+    disk would write it in the time of the next. Each topic is deleted after its round, so that all
+    rounds find the same amount of free memory.
+    """
     with ExitStack() as stack:
         ours = stack.enter_context(OttlaProcess({**KAFKA_CONFIG, **AS_KAFKA}))
         synced = stack.enter_context(OttlaProcess(KAFKA_CONFIG))
@@ -181,8 +187,10 @@ def load_rows() -> list[Row]:
 
         def one_round(turn: int) -> None:
             for index, broker in enumerate(brokers):
+                os.sync()
                 produced[index].append(produce(broker, f"load-{turn}", RECORDS))
                 consumed[index].append(consume(broker, f"load-{turn}", RECORDS))
+                delete_topic(broker.bootstrap, f"load-{turn}")
 
         return until_clear(one_round, rows, ROUNDS, MAX_ROUNDS)
 
@@ -201,6 +209,7 @@ def latency_rows() -> list[Row]:
 
         def one_round(_: int) -> None:
             for index, broker in enumerate(brokers):
+                os.sync()
                 seen[index].append(p99(broker))
 
         return until_clear(one_round, rows, ROUNDS, MAX_ROUNDS)
@@ -227,9 +236,10 @@ def java_rows() -> list[Row]:
 
         def one_round(turn: int) -> None:
             for index, broker in enumerate(brokers):
+                os.sync()
                 produced[index].append(java_produce(broker, f"java-{turn}", JAVA_RECORDS))
-            for index, broker in enumerate(brokers):
                 consumed[index].append(java_consume(broker, f"java-{turn}", JAVA_RECORDS))
+                delete_topic(broker.bootstrap, f"java-{turn}")
 
         return until_clear(one_round, rows, ROUNDS, MAX_ROUNDS)
 
@@ -414,6 +424,11 @@ def create_topic(bootstrap: str, topic: str, partitions: int) -> None:
     admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(20)
     while len(admin.list_topics(topic, timeout=20).topics[topic].partitions) != partitions:
         time.sleep(0.05)
+
+
+def delete_topic(bootstrap: str, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.delete_topics([topic])[topic].result(20)
 
 
 def end_offsets(bootstrap: str, topic: str) -> int:

@@ -3,8 +3,9 @@
     python -m benchmarks.durability [--quick] [--only=TEXT]
 
 One blocking socket sends requests that were encoded before, so that the broker is what is measured.
-`journal` is compared with `group`, which syncs each log by itself; mapped files are compared with
-reads (`ottla.fetch.mapped=false`). Parts: produce, partitions, large, consume.
+The journal is compared with release 0.1, which synced each log by itself and is taken from the
+history of the checkout; mapped files are compared with reads (`ottla.fetch.mapped=false`). Parts:
+produce, partitions, large, consume.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from benchmarks._harness import Row, part, report, until_clear
-from benchmarks._ottla import OttlaProcess
+from benchmarks._ottla import OttlaProcess, release_source
 from ottla.wire.batch import iter_batches
 from ottla.wire.builder import BatchBuilder
 from ottla.wire.messages import read_response, request_parts
@@ -28,7 +29,7 @@ from ottla.wire.schema.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.wire.schema.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 QUICK: Final = "--quick" in sys.argv
 ROUNDS: Final = 2 if QUICK else 5
@@ -41,7 +42,6 @@ RECORD: Final = b"v" * 500
 FETCH_BYTES: Final = (50 if QUICK else 500) * 1024**2
 PARTITION_BYTES: Final = 1024**2
 JOURNAL: Final = {"ottla.flush.mode": "journal"}
-GROUP: Final = {"ottla.flush.mode": "group"}
 READS: Final = {"ottla.fetch.mapped": "false"}
 
 
@@ -102,13 +102,13 @@ def produce_rows() -> list[Row]:
     large, small = produce_request(6, 32), produce_request(6, 1)
 
     def rows() -> list[Row]:
-        what = "6 x 16 KiB, 5 in flight, journal, peer group"
+        what = "6 x 16 KiB, 5 in flight, journal, peer release 0.1"
         return [
             _row(f"requests, {what}", full, "per_second", 1.7),
-            _row(f"processor time a request, {what}", full, "cpu_us", None, at_most=True),
+            _row(f"processor time a request, {what}", full, "cpu_us", 0.45, at_most=True),
             _row(f"p99 under full load, {what}", full, "p99", 1.0, at_most=True),
             _row(
-                "p50, 6 x 1 record, 1 in flight, journal, peer group",
+                "p50, 6 x 1 record, 1 in flight, journal, peer release 0.1",
                 single,
                 "p50",
                 0.4,
@@ -116,7 +116,7 @@ def produce_rows() -> list[Row]:
             ),
         ]
 
-    with brokers(JOURNAL, GROUP, partitions=6) as pair:
+    with beside_release(partitions=6) as pair:
 
         def one_round(_: int) -> None:
             for index, broker in enumerate(pair):
@@ -137,9 +137,9 @@ def partition_rows() -> list[Row]:
 
 def dirty_rows(partitions: int, requests: int, target: float) -> list[Row]:
     costs: tuple[list[Cost], list[Cost]] = ([], [])
-    what = f"requests, {partitions:,} x 1 record, 5 in flight, journal, peer group"
+    what = f"requests, {partitions:,} x 1 record, 5 in flight, journal, peer release 0.1"
     request = produce_request(partitions, 1)
-    with brokers(JOURNAL, GROUP, partitions=partitions) as pair:
+    with beside_release(partitions=partitions) as pair:
         for broker in pair:
             stream(broker, request, 5, 1)  # opens the logs
 
@@ -158,10 +158,15 @@ def large_rows() -> list[Row]:
 
     def rows() -> list[Row]:
         return [
-            _row("requests, 1 x 1 MiB, 5 in flight, journal, peer group", costs, "per_second", 0.98)
+            _row(
+                "requests, 1 x 1 MiB, 5 in flight, journal, peer release 0.1",
+                costs,
+                "per_second",
+                0.98,
+            )
         ]
 
-    with brokers(JOURNAL, GROUP, partitions=1) as pair:
+    with beside_release(partitions=1) as pair:
 
         def one_round(_: int) -> None:
             for index, broker in enumerate(pair):
@@ -219,7 +224,7 @@ def consume_rows() -> list[Row]:
             ),
         ]
 
-    with brokers({}, READS, partitions=6) as pair:
+    with topics(OttlaProcess(), OttlaProcess(READS), partitions=6) as pair:
         request = produce_request(6, 32)
         plans = []
         for broker in pair:
@@ -279,11 +284,19 @@ def replay(broker: OttlaProcess, requests: Sequence[bytes]) -> Cost:
 
 
 @contextmanager
-def brokers(
-    *configs: Mapping[str, str], partitions: int
+def beside_release(partitions: int) -> Iterator[tuple[OttlaProcess, OttlaProcess]]:
+    """The journal, and release 0.1 with its default, a sync for each log."""
+    with release_source() as source:
+        pair = OttlaProcess(JOURNAL), OttlaProcess(source=source)
+        with topics(*pair, partitions=partitions) as started:
+            yield started
+
+
+@contextmanager
+def topics(
+    first: OttlaProcess, second: OttlaProcess, *, partitions: int
 ) -> Iterator[tuple[OttlaProcess, OttlaProcess]]:
     """Two that are up together, each with an empty topic."""
-    first, second = (OttlaProcess(config) for config in configs)
     with first, second:
         for broker in (first, second):
             client = Client(broker)
