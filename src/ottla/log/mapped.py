@@ -11,6 +11,8 @@ that is handed to the transport costs a third of that.
   that grows is mapped as far as it goes, and again when it has grown by `GROWTH_BYTES`.
 - Nobody closes a map: it goes with its last view. A deleted file keeps its space until then; slow
   clients are disconnected some time (`answer_memory`).
+- A map counts as memory of the process as far as it has been read, although it is page cache that
+  the kernel takes back when it needs it. A job gives up those that nobody has read for a while.
 - A file that may be mapped never shrinks: segments are cut while a log is loaded, before anybody
   reads them. Storage on a network can lose pages at any time, and is not mapped (`Storage.map`).
 """

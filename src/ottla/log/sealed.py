@@ -103,6 +103,18 @@ class Budget(Generic[V]):
                 self.used -= dropped.weight
         del dropped
 
+    def take_unused(self) -> list[V]:
+        """Take out what was not used since the last call, for the caller to let go of."""
+        taken = []
+        with self._lock:
+            for key, kept in list(self._values.items()):
+                if kept.is_used:
+                    kept.is_used = False
+                else:
+                    taken.append(self._values.pop(key).value)
+                    self.used -= kept.weight
+        return taken
+
     def clear(self) -> None:
         with self._lock:
             dropped, self._values, self.used = self._values, {}, 0

@@ -51,6 +51,19 @@ SMALL = LogConfig(
 COMPACTED = replace(SMALL, cleanup_policy=frozenset({"compact"}), min_cleanable_dirty_ratio=0.0)
 
 
+def test_what_was_not_used_since_the_last_look_is_taken_out() -> None:
+    budget: Budget[str] = Budget(10)
+    for name in ("a", "b", "c"):
+        budget.put(name, name.upper(), 2)
+    budget.get("b")
+    assert budget.take_unused() == ["A", "C"]
+    assert (len(budget), budget.used) == (1, 2)
+    assert budget.get("b") == "B"
+    assert budget.take_unused() == []
+    assert budget.take_unused() == ["B"]
+    assert (len(budget), budget.used) == (0, 0)
+
+
 def open_log(
     sealed: Sealed, home: Path = HOME, storage: Any = None, config: LogConfig = SMALL, **more: Any
 ) -> PartitionLog:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from weakref import WeakSet
 
 from ottla.broker.running.services import Lazy
+from ottla.log.sealed import shared
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
@@ -30,6 +31,8 @@ ALONE_POLL_SECONDS: Final = 1.0  # the same of a command that added a user
 PURGE_CHECK_SECONDS: Final = 1.0  # the grain of file.delete.delay.ms of deleted topics
 FLUSH_CHECK_SECONDS: Final = 1.0  # the grain of flush.ms
 BALANCE_CHECK_SECONDS: Final = 1.0  # how late a node that is to be drained begins
+UNREAD_MAP_SECONDS: Final = 10.0  # to map 64 MiB again costs as much as reading some 20 KiB of them
+MAPS_A_TURN: Final = 8  # some milliseconds of the event loop, if each has been read to its end
 PARTITIONS_A_TURN: Final = 1000  # a few milliseconds of the event loop
 # A frame that has begun must make progress; a client that sends a byte now and then does not
 # count as one that works.
@@ -83,6 +86,7 @@ class Jobs:
             self._purge: PURGE_CHECK_SECONDS,
             self._sweep: SWEEP_SECONDS,
             self._report: SWEEP_SECONDS,
+            self._let_go_of_maps: UNREAD_MAP_SECONDS,
             self._prune_share_state: config.get_int(
                 "share.coordinator.state.topic.prune.interval.ms"
             )
@@ -182,6 +186,13 @@ class Jobs:
                 connection.abort()
         if self._services.audit is not None:
             self._services.audit.sweep()
+
+    async def _let_go_of_maps(self) -> None:
+        """Give up what nobody has read for a while: it counts as memory of this process."""
+        unused = shared().maps.take_unused()
+        while unused:
+            del unused[-MAPS_A_TURN:]
+            await asyncio.sleep(0)
 
     async def _report(self) -> None:
         """Log once for each offline log; clients get an error with every request."""
