@@ -12,7 +12,7 @@
   is sent; `ConnectionLost` and `RequestTimedOut` mean that there is no answer; `KafkaError` is an
   answer with an error code, which it carries.
 - `OffsetError`: stores of offsets; a wrong argument is an `InvalidOffsetArgument`. `StreamError`:
-  `ottla.streams`. `SparkError`: `ottla.spark`.
+  `ottla.streams`. `SparkError`: `ottla.spark`. `SchemaError`: schemas and their registry.
 
 This module imports nothing of Ottla, so that every room can derive from `OttlaError`. The other
 names are looked up in their rooms when they are first used.
@@ -117,6 +117,11 @@ if TYPE_CHECKING:
         OffsetStoreError,
         PostCommitHookError,
         StaleOffset,
+    )
+    from ottla.schemas.model import (
+        InvalidSchema,
+        SchemaError,
+        SchemaTooLarge,
     )
     from ottla.security.errors import (
         BadSecuritySetting,
@@ -256,6 +261,7 @@ __all__ = [
     "InvalidConfig",
     "InvalidOffsetArgument",
     "InvalidOffsetType",
+    "InvalidSchema",
     "InvalidStreamKey",
     "InvalidType",
     "KafkaError",
@@ -296,6 +302,8 @@ __all__ = [
     "RecordTooLarge",
     "RequestTimedOut",
     "SameGroupSameMode",
+    "SchemaError",
+    "SchemaTooLarge",
     "SecretRefused",
     "SecurityError",
     "SeekOutOfRange",
@@ -392,6 +400,7 @@ _HOMES = {
     "InvalidConfig": "ottla.metadata.errors",
     "InvalidOffsetArgument": "ottla.offsets.errors",
     "InvalidOffsetType": "ottla.offsets.errors",
+    "InvalidSchema": "ottla.schemas.model",
     "InvalidStreamKey": "ottla.streams.errors",
     "InvalidType": "ottla.streams.errors",
     "KafkaError": "ottla.client.errors",
@@ -431,6 +440,8 @@ _HOMES = {
     "RecordTooLarge": "ottla.client.producer.types",
     "RequestTimedOut": "ottla.client.errors",
     "SameGroupSameMode": "ottla.streams.errors",
+    "SchemaError": "ottla.schemas.model",
+    "SchemaTooLarge": "ottla.schemas.model",
     "SecretRefused": "ottla.security.secrets",
     "SecurityError": "ottla.security.errors",
     "SeekOutOfRange": "ottla.streams.errors",

@@ -1,0 +1,161 @@
+"""The process that parses: what it answers, what ends it, and what comes after."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ottla.schemas import parsing_child
+from ottla.schemas.compatibility import Level, check
+from ottla.schemas.model import InvalidSchema, Kind, Schema, SchemaError, SchemaTooLarge
+from ottla.schemas.parsing import parse
+from ottla.schemas.parsing_child import ParsingChild
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+AVRO = Schema(Kind.AVRO, '{"type":"record","name":"R","fields":[]}')
+GROWN = Schema(Kind.AVRO, '{"type":"record","name":"R","fields":[{"name":"a","type":"int"}]}')
+
+
+@pytest.fixture
+async def child() -> AsyncIterator[ParsingChild]:
+    child = ParsingChild()
+    yield child
+    await child.close()
+
+
+def process(child: ParsingChild) -> int:
+    assert child._process is not None
+    return child._process.pid
+
+
+def proc(child: ParsingChild, file: str) -> str:
+    return Path(f"/proc/{process(child)}/{file}").read_text()
+
+
+async def test_it_answers_what_parsing_and_comparing_here_would(child: ParsingChild) -> None:
+    schemas = (AVRO, Schema(Kind.JSON, '{"type":"string"}'))
+    for schema in schemas:
+        assert await child.parse(schema, {}) == parse(schema, {})
+    old, new = parse(AVRO, {}), parse(GROWN, {})
+    for level in Level:
+        assert await child.check(Kind.AVRO, level, new, [old]) == check(
+            Kind.AVRO, level, new, [old]
+        )
+    reference = {"R": AVRO.text}
+    user = Schema(Kind.AVRO, '{"type":"array","items":"R"}')
+    assert await child.parse(user, reference) == parse(user, reference)
+
+
+async def test_an_invalid_schema_is_an_error_and_the_process_stays(child: ParsingChild) -> None:
+    await child.parse(AVRO, {})
+    pid = process(child)
+    with pytest.raises(InvalidSchema, match="unknown type 'x'") as raised:
+        await child.parse(Schema(Kind.AVRO, '["x"]'), {})
+    assert raised.value.path == "/0"
+    deep = "[" * 10_000 + "]" * 10_000
+    with pytest.raises(SchemaTooLarge):
+        await child.parse(Schema(Kind.AVRO, deep), {})
+    assert process(child) == pid
+
+
+async def test_requests_wait_for_each_other(child: ParsingChild) -> None:
+    texts = [f'{{"type":"fixed","name":"F{size}","size":{size}}}' for size in range(20)]
+    found = await asyncio.gather(*(child.parse(Schema(Kind.AVRO, text), {}) for text in texts))
+    assert [one.tree["size"] for one in found] == [*range(20)]
+
+
+async def test_case_23_what_takes_too_long_is_invalid_and_ends_the_process(
+    child: ParsingChild,
+) -> None:
+    await child.parse(AVRO, {})
+    pid = process(child)
+    # Draft 4 asks for unique values; to compare them takes the square of their number.
+    draft = "http://json-schema.org/draft-04/schema#"
+    slow = json.dumps({"$schema": draft, "enum": [{"a": number} for number in range(60_000)]})
+    with pytest.raises(InvalidSchema, match="takes more than 2 s"):
+        await child.parse(Schema(Kind.JSON, slow), {})
+    assert (await child.parse(AVRO, {})).kind is Kind.AVRO
+    assert process(child) != pid
+
+
+async def test_case_23_hostile_schemas_are_refused_or_done_in_time(child: ParsingChild) -> None:
+    large = json.dumps({"type": "enum", "name": "E", "symbols": ["x" * 64] * 60_000})
+    assert len(large) > 4 * 2**20 * 0.9
+    with pytest.raises(InvalidSchema):
+        await child.parse(Schema(Kind.AVRO, large), {})
+    for kind in (Kind.AVRO, Kind.JSON):
+        with pytest.raises(InvalidSchema):
+            await child.parse(Schema(kind, '{"a":' * 10_000 + "1" + "}" * 10_000), {})
+    laughs = {"d0": {"type": "string"}} | {
+        f"d{n}": {"allOf": [{"$ref": f"#/definitions/d{n - 1}"}] * 10} for n in range(1, 40)
+    }
+    schema = Schema(Kind.JSON, json.dumps({"$ref": "#/definitions/d39", "definitions": laughs}))
+    parsed = await child.parse(schema, {})
+    other = await child.parse(Schema(Kind.JSON, '{"type":"integer"}'), {})
+    assert await child.check(Kind.JSON, Level.FULL, parsed, [other])
+    pattern = Schema(
+        Kind.JSON, '{"patternProperties":{"^(a+)+$":{}},"properties":{"%s!":{}}}' % ("a" * 64)
+    )
+    one = await child.parse(pattern, {})
+    assert await child.check(Kind.JSON, Level.BACKWARD, one, [other]) is not None
+
+
+async def test_a_process_that_was_killed_while_idle_is_replaced(child: ParsingChild) -> None:
+    await child.parse(AVRO, {})
+    running = child._process
+    assert running is not None
+    os.kill(running.pid, signal.SIGKILL)
+    await asyncio.to_thread(running.wait)
+    assert await child.parse(AVRO, {}) == parse(AVRO, {})
+
+
+async def test_an_idle_process_is_ended() -> None:
+    child = ParsingChild(idle_seconds=0.01)
+    try:
+        await child.parse(AVRO, {})
+        while child._process is not None:  # noqa: ASYNC110  # the thread ends it
+            await asyncio.sleep(0.01)
+        assert await child.parse(AVRO, {}) == parse(AVRO, {})
+    finally:
+        await child.close()
+
+
+async def test_memory_is_bounded(child: ParsingChild) -> None:
+    await child.parse(AVRO, {})
+    assert f"Max address space         {parsing_child.MEMORY}" in proc(child, "limits")
+
+
+async def test_secrets_of_the_environment_do_not_reach_it(
+    child: ParsingChild, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTTLA_SECRET_X", "canary")
+    await child.parse(AVRO, {})
+    assert "PATH=" in proc(child, "environ")
+    assert "canary" not in proc(child, "environ")
+
+
+async def test_a_missing_library_is_named(
+    child: ParsingChild, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "fastavro.py").write_text("raise ModuleNotFoundError('no', name='fastavro')\n")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    with pytest.raises(SchemaError, match=r"schemas need fastavro; install it with: pip install"):
+        await child.parse(AVRO, {})
+
+
+async def test_the_loop_never_waits(
+    child: ParsingChild, watch_loop: Callable[[asyncio.AbstractEventLoop], None]
+) -> None:
+    watch_loop(asyncio.get_running_loop())
+    await child.parse(AVRO, {})
+    large = Schema(Kind.JSON, json.dumps({"description": "x" * 4 * 2**20}))
+    parsed = await child.parse(large, {})
+    assert await child.check(Kind.JSON, Level.FULL, parsed, [parsed]) == []
