@@ -13,6 +13,7 @@
   answer with an error code, which it carries.
 - `OffsetError`: stores of offsets; a wrong argument is an `InvalidOffsetArgument`. `StreamError`:
   `ottla.streams`. `SparkError`: `ottla.spark`. `SchemaError`: schemas and their registry.
+  `TableError`: tables of topics.
 
 This module imports nothing of Ottla, so that every room can derive from `OttlaError`. The other
 names are looked up in their rooms when they are first used.
@@ -201,6 +202,13 @@ if TYPE_CHECKING:
         NotOneLine,
     )
     from ottla.streams.relay import Lossy
+    from ottla.tables.errors import (
+        BadTableSetting,
+        NotATopicTable,
+        TableError,
+        TablePaused,
+        TableRunFailed,
+    )
 
 __all__ = [
     "AbortableTransactionError",
@@ -216,6 +224,7 @@ __all__ = [
     "BadOption",
     "BadSchema",
     "BadSecuritySetting",
+    "BadTableSetting",
     "BadVerdict",
     "BatchLost",
     "BrokerNotRunning",
@@ -276,6 +285,7 @@ __all__ = [
     "NoStoredPosition",
     "NoSuchTransaction",
     "NoWildcardInGroup",
+    "NotATopicTable",
     "NotAnchored",
     "NotInTransaction",
     "NotOneLine",
@@ -316,6 +326,9 @@ __all__ = [
     "StreamError",
     "StreamKeyEmpty",
     "StreamKeyNotFound",
+    "TableError",
+    "TablePaused",
+    "TableRunFailed",
     "TaskRepeated",
     "TlsFailed",
     "TopicAuthorizationFailed",
@@ -355,6 +368,7 @@ _HOMES = {
     "BadOption": "ottla.spark.errors",
     "BadSchema": "ottla.spark.errors",
     "BadSecuritySetting": "ottla.security.errors",
+    "BadTableSetting": "ottla.tables.errors",
     "BadVerdict": "ottla.spark.errors",
     "BatchLost": "ottla.spark.errors",
     "BrokerNotRunning": "ottla.broker.errors",
@@ -415,6 +429,7 @@ _HOMES = {
     "NoStoredPosition": "ottla.streams.errors",
     "NoSuchTransaction": "ottla.client.admin.transactions",
     "NoWildcardInGroup": "ottla.streams.errors",
+    "NotATopicTable": "ottla.tables.errors",
     "NotAnchored": "ottla.streams.errors",
     "NotInTransaction": "ottla.offsets.errors",
     "NotOneLine": "ottla.streams.lines",
@@ -454,6 +469,9 @@ _HOMES = {
     "StreamError": "ottla.streams.errors",
     "StreamKeyEmpty": "ottla.streams.errors",
     "StreamKeyNotFound": "ottla.streams.errors",
+    "TableError": "ottla.tables.errors",
+    "TablePaused": "ottla.tables.errors",
+    "TableRunFailed": "ottla.tables.errors",
     "TaskRepeated": "ottla.spark.errors",
     "TlsFailed": "ottla.client.errors",
     "TopicAuthorizationFailed": "ottla.client.errors",

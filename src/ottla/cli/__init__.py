@@ -40,6 +40,7 @@ COMMANDS: Final[dict[str, tuple[str, ...]]] = {
     "share-group": ("share_group",),
     "pipeline": ("pipeline",),
     "offsets": ("offsets",),
+    "table": ("table",),
     "tier": ("tier",),
     "transaction": ("transaction",),
     "user": ("user",),

@@ -36,6 +36,7 @@ EXTRAS = {
     "prometheus_client": "metrics",
     "psycopg": "postgres",
     "pyarrow": "arrow",
+    "pyiceberg": "tables",
     "pyspark": "spark",
     "redis": "redis",
     "yaml": "spark",

@@ -51,6 +51,11 @@ def collision_key(name: str) -> str:
     return name.replace(".", "_")
 
 
+def table_name(topic: str) -> str:
+    """The Iceberg table of a topic that is given no other name."""
+    return topic.replace(".", "_").replace("-", "_")
+
+
 def is_internal(name: str) -> bool:
     """Whether the topic belongs to the broker: clients may read it, not write or delete it."""
     return name in INTERNAL_TOPICS

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     )
     from ottla.client.cluster.view import TopicPartition
     from ottla.client.errors import KafkaError
+    from ottla.client.reader.types import Isolation
     from ottla.client.security import Security
 
 
@@ -338,11 +339,16 @@ class Admin(Twin[AsyncAdmin]):
         self._run(self._async.fence_producer(transactional_id))
 
     def list_offsets(
-        self, of: Iterable[str | tuple[str, int]], at: Position = "latest"
+        self,
+        of: Iterable[str | tuple[str, int]],
+        at: Position = "latest",
+        *,
+        isolation_level: Isolation = "read_uncommitted",
     ) -> dict[TopicPartition, ListedOffset]:
         """The offset at this position in each partition; a topic name means all its partitions.
 
-        The latest position is the end of the log, open transactions included.
+        The latest position is the end of the log, open transactions included; with
+        `read_committed` it is the last stable offset, before the first open transaction.
 
         >>> from ottla.sync import Admin
         >>> with Admin("127.0.0.1:9092") as admin:
@@ -350,7 +356,7 @@ class Admin(Twin[AsyncAdmin]):
         ...         print(partition.topic, partition.partition, found.offset)
         orders 0 3
         """
-        return self._run(self._async.list_offsets(of, at))
+        return self._run(self._async.list_offsets(of, at, isolation_level=isolation_level))
 
     def delete_records(self, before: Mapping[tuple[str, int], int]) -> dict[TopicPartition, int]:
         """Delete the records below these offsets (-1: all); answers with the new log starts."""

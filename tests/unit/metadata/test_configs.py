@@ -16,6 +16,7 @@ from ottla.metadata.config.checks import (
     check_group_configs,
     check_topic_configs,
 )
+from ottla.metadata.config.table_keys import TABLE_CONFIGS
 from ottla.metadata.config.types import MAX_VALUE_LENGTH, ConfigDef, ConfigType
 from ottla.metadata.config.values import (
     BROKER_CONFIGS,
@@ -39,6 +40,7 @@ WITHOUT_BROKER_KEY = {
     "errors.deadletterqueue.group.enable",
     "follower.replication.throttled.replicas",
     "leader.replication.throttled.replicas",
+    *(one.name for one in TABLE_CONFIGS),
     "remote.log.copy.disable",
     "remote.log.delete.on.disable",
     "remote.storage.enable",
@@ -82,7 +84,7 @@ def test_every_definition_is_sound(definition: ConfigDef) -> None:
 def test_every_topic_key_has_its_broker_key_where_kafka_has_one() -> None:
     lacking = {name for name, each in TOPIC_CONFIGS.items() if not each.synonyms}
     assert lacking == WITHOUT_BROKER_KEY
-    assert len(TOPIC_CONFIGS) == 35
+    assert len(TOPIC_CONFIGS) - len(TABLE_CONFIGS) == 35
 
 
 def test_nothing_set_gives_the_defaults_of_the_table() -> None:
@@ -309,6 +311,10 @@ def test_topic_configs_that_go_together(overrides: dict[str, str]) -> None:
             TIERED,
             r"copy\.disable",
         ),
+        ("__x", {"ottla.table.enable": "true"}, PLAIN, "false for an internal topic"),
+        ("ottla.tables", {"ottla.table.enable": "true"}, PLAIN, "false for an internal topic"),
+        ("t", {"ottla.table.commit.interval.ms": "999"}, PLAIN, r"interval\.ms: expected 1000"),
+        ("t", {"ottla.table.partition": "day(shop)"}, PLAIN, r"table\.partition"),
         ("t", {"retention.ms": "soon"}, PLAIN, r"retention\.ms"),
         ("t", {"retention": "1"}, PLAIN, "nearest"),
     ],
@@ -318,6 +324,25 @@ def test_topic_configs_that_do_not(
 ) -> None:
     with pytest.raises(ConfigError, match=key):
         check_topic_configs(MetadataImage(), topic, overrides, broker)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "topic", "mine"),
+    [
+        ({}, "t", {"ottla.table.name": "other"}),
+        ({}, "x", {"ottla.table.name": "t"}),
+        ({"ottla.table.name": "a_b"}, "a.b", {}),
+        ({}, "t__dlq", {}),
+        ({"ottla.table.name": "x__dlq"}, "x", {}),
+    ],
+)
+def test_names_of_tables_do_not_clash_or_change(
+    theirs: dict[str, str], topic: str, mine: dict[str, str]
+) -> None:
+    on = {"ottla.table.enable": "true"}
+    with pytest.raises(InvalidConfig, match=r"ottla\.table\.name"):
+        check_topic_configs(image_with(topic={**on, **theirs}), topic, {**on, **mine}, PLAIN)
+    check_topic_configs(image_with(topic=theirs), topic, {**on, **mine}, PLAIN)
 
 
 def test_a_tier_is_left_only_with_its_data_deleted() -> None:

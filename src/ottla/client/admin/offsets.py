@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from ottla.client import arguments
 from ottla.client.admin.base import AdminBase, by_topic, check_parts
@@ -12,7 +12,8 @@ from ottla.client.arguments import INT64
 from ottla.client.cluster.cluster import Beside, together
 from ottla.client.cluster.view import NO_LEADER, TopicPartition
 from ottla.client.errors import BadArgument, check, failure
-from ottla.client.reader.types import Timestamp
+from ottla.client.reader.types import Isolation, Timestamp
+from ottla.client.reader.wire import ISOLATION, OLDEST_COMMITTED_LOOKUP
 from ottla.wire.schema.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
@@ -48,11 +49,16 @@ class OffsetCalls(AdminBase):
     """Find offsets by position or time; delete records."""
 
     async def list_offsets(
-        self, of: Iterable[str | tuple[str, int]], at: Position = "latest"
+        self,
+        of: Iterable[str | tuple[str, int]],
+        at: Position = "latest",
+        *,
+        isolation_level: Isolation = "read_uncommitted",
     ) -> dict[TopicPartition, ListedOffset]:
         """The offset at this position in each partition; a topic name means all its partitions.
 
-        The latest position is the end of the log, open transactions included.
+        The latest position is the end of the log, open transactions included; with
+        `read_committed` it is the last stable offset, before the first open transaction.
 
         >>> from ottla import Admin
         >>> async with Admin("127.0.0.1:9092") as admin:
@@ -62,11 +68,15 @@ class OffsetCalls(AdminBase):
         """
         timestamp, low = _timestamp(at)
         wanted = arguments.places("of", of)
+        arguments.choice("isolation_level", isolation_level, get_args(Isolation))
+        level = ISOLATION[isolation_level]
+        if level:
+            low = max(low, OLDEST_COMMITTED_LOOKUP)
 
         async def attempt() -> dict[TopicPartition, ListedOffset]:
             leaders = await self._by_leader(await self._partitions(wanted))
             found = await together(
-                self._list_offsets(leader, partitions, timestamp, low)
+                self._list_offsets(leader, partitions, timestamp, low, level)
                 for leader, partitions in leaders.items()
             )
             return {key: one[key] for one in found for key in one}
@@ -118,10 +128,11 @@ class OffsetCalls(AdminBase):
         ]
 
     async def _list_offsets(
-        self, leader: int, partitions: list[TopicPartition], timestamp: int, low: int
+        self, leader: int, partitions: list[TopicPartition], timestamp: int, low: int, level: int
     ) -> dict[TopicPartition, ListedOffset]:
         request = ListOffsetsRequest(
             replica_id=-1,
+            isolation_level=level,
             topics=[
                 ListOffsetsTopic(
                     topic, [ListOffsetsPartition(number, -1, timestamp) for number in numbers]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ottla.wire.schema.fetch import FetchResponse, PartitionData
     from ottla.wire.schema.list_offsets import ListOffsetsResponse
 
-_ISOLATION: Final = {"read_uncommitted": 0, "read_committed": 1}
+ISOLATION: Final = {"read_uncommitted": 0, "read_committed": 1}
 _MAX_BYTES: Final = 0x7FFF_FFFF
 
 NEWEST_FETCH_BY_NAME: Final = 12  # later ones know topics by id alone
@@ -55,7 +55,7 @@ def lookup_request(
     ]
     return ListOffsetsRequest(
         replica_id=-1,
-        isolation_level=_ISOLATION[isolation],
+        isolation_level=ISOLATION[isolation],
         topics=topics,
         timeout_ms=timeout_ms,
     )
@@ -94,7 +94,7 @@ def fetch_request(
         max_wait_ms=max_wait_ms,
         min_bytes=1,
         max_bytes=limit,
-        isolation_level=_ISOLATION[isolation],
+        isolation_level=ISOLATION[isolation],
         topics=topics,
     )
 

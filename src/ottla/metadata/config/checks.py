@@ -19,7 +19,12 @@ from ottla.metadata.config.values import (
     validate,
 )
 from ottla.metadata.errors import InvalidConfig, InvalidTopicName
-from ottla.metadata.names import REMOTE_LOG_METADATA_TOPIC, check_topic_name, is_internal
+from ottla.metadata.names import (
+    REMOTE_LOG_METADATA_TOPIC,
+    check_topic_name,
+    is_internal,
+    table_name,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,6 +35,10 @@ if TYPE_CHECKING:
 
 _UNLIMITED: Final = -1
 _LIKE_RETENTION: Final = -2
+# Written by tools of our own; a table of them would have no reader.
+_NEVER_TABLES: Final = frozenset({"_schemas", "ottla.pipelines", "ottla.redrive", "ottla.tables"})
+_LETTERS: Final = "__dlq"
+"""Ends the name of the table for a table's dead letters."""
 
 
 def check_topic_configs(
@@ -44,6 +53,8 @@ def check_topic_configs(
             after["min.compaction.lag.ms"].value,
             "min.compaction.lag.ms",
         )
+    if after.get_bool("ottla.table.enable"):
+        _check_table(image, topic, after)
     if after.get_bool("remote.storage.enable"):
         _check_tiered(topic, after, broker)
     elif resolve_topic_config(image, topic, broker).get_bool(
@@ -54,6 +65,34 @@ def check_topic_configs(
             "false alone",
             "remote.storage.enable",
         )
+
+
+def _check_table(image: MetadataImage, topic: str, after: TypedConfig) -> None:
+    if topic.startswith("__") or topic in _NEVER_TABLES:
+        raise InvalidConfig("false for an internal topic", "true", "ottla.table.enable")
+    key = "ottla.table.name"
+    name = after.get_str(key) or table_name(topic)
+    before = image.topic_configs.get(topic, {})
+    if _has_table(before) and _table_of(topic, before) != name:
+        raise InvalidConfig(
+            f"{_table_of(topic, before)!r} while ottla.table.enable is true", repr(name), key
+        )
+    for other, overrides in image.topic_configs.items():
+        if other == topic or not _has_table(overrides):
+            continue
+        theirs = _table_of(other, overrides)
+        if name in {theirs, theirs + _LETTERS} or theirs == name + _LETTERS:
+            raise InvalidConfig(
+                f"a name that the table of topic {other!r} leaves free", repr(name), key
+            )
+
+
+def _has_table(overrides: Mapping[str, str]) -> bool:
+    return overrides.get("ottla.table.enable", "false").strip().lower() == "true"
+
+
+def _table_of(topic: str, overrides: Mapping[str, str]) -> str:
+    return overrides.get("ottla.table.name", "").strip() or table_name(topic)
 
 
 def check_group_configs(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from ottla.metadata.config.table_keys import TABLE_CONFIGS
 from ottla.metadata.config.types import (
     INT_MAX,
     LONG_MAX,
@@ -70,6 +71,7 @@ def _topic(
 
 TOPIC_CONFIGS: Final = table(
     [
+        *TABLE_CONFIGS,
         _topic("cleanup.policy", _LIST, "delete",
                "Delete old segments, compact the log by key, or both.", "log.cleanup.policy",
                rule=CLEANUP_POLICIES),

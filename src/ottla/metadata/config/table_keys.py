@@ -1,0 +1,50 @@
+"""Topic keys of tables: what the table worker does with a topic.
+
+The broker stores, checks and shows them; the worker reads them with DescribeConfigs.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ottla.metadata.config.types import (
+    LONG_MAX,
+    Between,
+    ConfigDef,
+    ConfigType,
+    Matching,
+    OneOf,
+    Rule,
+)
+
+MIB: Final = 1024 * 1024
+PREFIX: Final = "ottla.table."
+PARTITIONS: Final = ("day(_timestamp)", "hour(_timestamp)", "month(_timestamp)", "none")
+SHORTEST_INTERVAL_MS: Final = 1000
+"""A commit takes about a tenth of a second and makes files: more of them help nobody."""
+
+
+def _table(name: str, kind: ConfigType, default: str, doc: str, rule: Rule | None) -> ConfigDef:
+    return ConfigDef(PREFIX + name, kind, default, doc, rule=rule)
+
+
+TABLE_CONFIGS: Final = (
+    _table("commit.interval.ms", ConfigType.LONG, "60000",
+           "Time between two commits of the topic's table.",
+           Between(SHORTEST_INTERVAL_MS, LONG_MAX)),
+    _table("enable", ConfigType.BOOLEAN, "false",
+           "Keep the topic as an Iceberg table, too; ottla table run writes it.", None),
+    _table("headers", ConfigType.BOOLEAN, "true",
+           "Keep the headers of records in the table.", None),
+    _table("name", ConfigType.STRING, "",
+           "Name of the table; empty: the topic's, with _ for . and -.",
+           Matching("(?:[A-Za-z0-9_]{1,200})?", "orders_eu")),
+    _table("partition", ConfigType.STRING, PARTITIONS[0],
+           "How rows are divided into directories.", OneOf(PARTITIONS)),
+    _table("start", ConfigType.STRING, "earliest",
+           "Where a new table begins: earliest, latest or a time.",
+           Matching(r"earliest|latest|\d{4}-\d\d-\d\d(?:T\d\d:\d\d(?::\d\d)?(?:Z|[+-]\d\d:\d\d))?",
+                    "earliest, latest, 2026-11-01 or 2026-11-01T12:00Z")),
+    _table("target.file.bytes", ConfigType.LONG, str(256 * MIB),
+           "Start a new data file at about this size.", Between(16 * MIB, 1024 * MIB)),
+)  # fmt: skip

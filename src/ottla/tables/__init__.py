@@ -1,0 +1,1 @@
+"""Topics as Iceberg tables: a worker writes them, readers join them with the live log."""

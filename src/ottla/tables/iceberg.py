@@ -1,0 +1,339 @@
+"""Topics' tables in Iceberg, through pyiceberg.
+
+- A commit is handed to the catalogue with requirements of our own: the table's UUID, and `main` at
+  the snapshot that was loaded. pyiceberg's own retry would move a stale append on top of a newer
+  snapshot, which is how two workers would add rows twice.
+- Position, commit id and holes are properties, set by the same commit. Summaries have them, too,
+  to notice a rollback; they go with expired snapshots.
+- Every commit makes a snapshot, also one without files: only snapshots can be required.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from pyiceberg.conversions import from_bytes
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NamespaceAlreadyExistsError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+)
+from pyiceberg.io.pyarrow import (
+    PyArrowFileIO,
+    compute_statistics_plan,
+    data_file_statistics_from_parquet_metadata,
+    parquet_path_to_id_mapping,
+)
+from pyiceberg.manifest import DataFile as ManifestDataFile
+from pyiceberg.manifest import DataFileContent, FileFormat, ManifestContent
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
+from pyiceberg.table import StaticTable, Table
+from pyiceberg.table.snapshots import ancestors_of
+from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID
+from pyiceberg.transforms import DayTransform, HourTransform, MonthTransform, Transform
+from pyiceberg.typedef import Record
+from pyiceberg.types import IntegerType, LongType
+
+from ottla.tables.errors import CommitRefused, NotATopicTable, TablePaused
+from ottla.tables.format import DataFile, Snapshot, TableState
+from ottla.tables.iceberg_catalogs import FILE_IO, open_catalog
+from ottla.tables.iceberg_types import arrow_columns, iceberg_schema
+from ottla.tables.position import (
+    dump_holes,
+    dump_offsets,
+    is_rolled_back,
+    load_holes,
+    load_offsets,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pyarrow.fs import FileSystem
+    from pyiceberg.catalog.sql import SqlCatalog
+    from pyiceberg.io import FileIO
+    from pyiceberg.schema import Schema
+    from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
+
+    from ottla.tables.format import Commit, NewFile, NewTable
+    from ottla.tables.settings import WorkerSettings
+
+FORMAT: Final = "iceberg"
+MAIN: Final = "main"
+ID_CHARACTERS: Final = 8
+"""Of a topic's id, in the name of its table's directory: 48 bits of it."""
+PROPERTIES: Final = {
+    "format-version": "2",
+    "commit.retry.num-retries": "0",
+    "commit.manifest-merge.enabled": "true",
+    "commit.manifest.min-count-to-merge": "10",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "20",
+    "ottla.version": "1",
+}
+_TRANSFORMS: Final[dict[str, tuple[str, Transform[Any, Any]]]] = {
+    "day(_timestamp)": ("_day", DayTransform()),
+    "hour(_timestamp)": ("_hour", HourTransform()),
+    "month(_timestamp)": ("_month", MonthTransform()),
+}
+
+
+class IcebergTables:
+    """The tables of one catalogue and namespace."""
+
+    def __init__(self, settings: WorkerSettings) -> None:
+        self._settings = settings
+        self._catalog: SqlCatalog = open_catalog(settings.catalog, settings.warehouse)
+
+    def close(self) -> None:
+        self._catalog.close()
+
+    def load(self, table: str) -> TableState | None:
+        try:
+            return _state(self._catalog.load_table(self._name(table)))
+        except NoSuchTableError:
+            return None
+
+    def create(self, table: NewTable) -> TableState:
+        with suppress(NamespaceAlreadyExistsError):
+            self._catalog.create_namespace(self._settings.namespace)
+        schema = iceberg_schema(table.columns)
+        offsets = dump_offsets(table.first)
+        try:
+            made = self._catalog.create_table(
+                self._name(table.name),
+                schema,
+                location=self._location(table),
+                partition_spec=_spec(schema, table.partition),
+                properties={
+                    **PROPERTIES,
+                    "ottla.topic": table.topic,
+                    "ottla.topic-id": table.topic_id,
+                    "ottla.cluster-id": table.cluster_id,
+                    "ottla.first": offsets,
+                    "ottla.next": offsets,
+                    "ottla.holes": "[]",
+                },
+            )
+        except TableAlreadyExistsError:
+            made = self._catalog.load_table(self._name(table.name))
+        return _state(made)
+
+    def commit(self, state: TableState, commit: Commit) -> TableState:
+        table = _table(state)
+        position = dump_offsets(commit.next)
+        transaction = table.transaction()
+        transaction.set_properties(
+            {
+                "ottla.commit": commit.id,
+                "ottla.first": dump_offsets(commit.first),
+                "ottla.next": position,
+                "ottla.holes": dump_holes(commit.holes),
+            }
+        )
+        summary = {
+            "ottla.commit": commit.id,
+            "ottla.from": dump_offsets(commit.start),
+            "ottla.next": position,
+        }
+        append = transaction.update_snapshot(snapshot_properties=summary).merge_append()
+        for one in commit.files:
+            append.append_data_file(_data_file(table, one))
+        append.commit()
+        requirements = (
+            AssertTableUUID(uuid=table.metadata.table_uuid),
+            AssertRefSnapshotId.model_validate({"ref": MAIN, "snapshot-id": state.snapshot}),
+        )
+        try:
+            made = self._catalog.commit_table(table, requirements, transaction._updates)
+        except (CommitFailedException, NoSuchTableError) as error:
+            # Certainly dead, and nobody else knows its manifests.
+            for path in (*append._written_manifests, *append._written_manifest_lists):
+                with suppress(OSError):
+                    table.io.delete(path)
+            raise CommitRefused(f"table {state.table} has moved on: {error}") from error
+        return _state(
+            Table(table.name(), made.metadata, made.metadata_location, table.io, self._catalog)
+        )
+
+    def files(self, state: TableState) -> list[DataFile]:
+        return list(_files(_table(state)))
+
+    def rename(self, table: str, name: str) -> None:
+        """Give a table another name; its files stay where they are."""
+        self._catalog.rename_table(self._name(table), self._name(name))
+
+    def open_file(self, state: TableState, url: str) -> tuple[FileSystem, str]:
+        """The file system of a data file, and its path there."""
+        return open_file(_table(state).io, url)
+
+    def _location(self, table: NewTable) -> str:
+        """A directory of its own, also for a topic that is made anew under an old name."""
+        directory = f"{table.name}-{table.topic_id[:ID_CHARACTERS]}"
+        return f"{self._settings.warehouse}{self._settings.namespace}/{directory}"
+
+    def _name(self, table: str) -> tuple[str, str]:
+        return self._settings.namespace, table
+
+
+def open_snapshot(metadata_location: str, properties: Mapping[str, str] | None = None) -> Snapshot:
+    """One snapshot of a topic's table, by its metadata file alone.
+
+    `properties` are pyiceberg's, for stores that need them (`s3.endpoint` and others). A table that
+    was rolled back is read up to where its rows end.
+    """
+    table = StaticTable.from_metadata(
+        metadata_location, {"py-io-impl": FILE_IO, **(properties or {})}
+    )
+    state = _state(table)
+    if not state.topic_id:
+        raise NotATopicTable(f"{metadata_location} is not a topic's table; read it as it is")
+    if state.has_deletes:
+        raise TablePaused(
+            f"ForeignDeletes: {metadata_location} has delete files; have the engine that wrote "
+            "them rewrite these data files"
+        )
+    position = state.next
+    if is_rolled_back(state):
+        position = {**state.first, **(state.line_next or {})}
+    return Snapshot(
+        metadata_location,
+        state.snapshot,
+        tuple(_files(table)),
+        state.columns,
+        dict(table.metadata.properties),
+        position,
+    )
+
+
+def open_file(io: FileIO, url: str) -> tuple[FileSystem, str]:
+    """The file system of a URL, and the path there."""
+    assert isinstance(io, PyArrowFileIO)
+    scheme, netloc, path = io.parse_location(url, io.properties)
+    return io.fs_by_scheme(scheme, netloc), path
+
+
+def _table(state: TableState) -> Table:
+    assert isinstance(state.handle, Table)
+    return state.handle
+
+
+def _state(table: Table) -> TableState:
+    metadata = table.metadata
+    properties = metadata.properties
+    current = metadata.current_snapshot()
+    line = (_said(one, "ottla.next") for one in ancestors_of(current, metadata))
+    line_next = next((one for one in line if one is not None), None)
+    commits = (_said(one, "ottla.commit") for one in metadata.snapshots)
+    return TableState(
+        table=".".join(table.name()),
+        location=metadata.location,
+        metadata_location=table.metadata_location,
+        snapshot=None if current is None else current.snapshot_id,
+        topic=properties.get("ottla.topic", ""),
+        topic_id=properties.get("ottla.topic-id", ""),
+        first=load_offsets(properties.get("ottla.first", "{}")),
+        next=load_offsets(properties.get("ottla.next", "{}")),
+        commit=properties.get("ottla.commit"),
+        commits=frozenset(one for one in commits if one is not None),
+        line_next=None if line_next is None else load_offsets(line_next),
+        holes=load_holes(properties.get("ottla.holes", "[]")),
+        columns=arrow_columns(metadata.schema()),
+        partition=_partition(metadata.spec(), metadata.schema()),
+        has_deletes=_has_deletes(table, current),
+        changed_ms=metadata.last_updated_ms,
+        handle=table,
+    )
+
+
+def _said(snapshot: IcebergSnapshot, key: str) -> str | None:
+    return None if snapshot.summary is None else snapshot.summary.additional_properties.get(key)
+
+
+def _has_deletes(table: Table, current: IcebergSnapshot | None) -> bool:
+    if current is None:
+        return False
+    return any(
+        one.content == ManifestContent.DELETES
+        and (one.added_files_count or 0) + (one.existing_files_count or 0) > 0
+        for one in current.manifests(table.io)
+    )
+
+
+def _spec(schema: Schema, partition: str) -> PartitionSpec:
+    if partition == "none":
+        return UNPARTITIONED_PARTITION_SPEC
+    name, transform = _TRANSFORMS[partition]
+    source = schema.find_field("_timestamp").field_id
+    return PartitionSpec(PartitionField(source, 1000, transform, name))
+
+
+def _partition(spec: PartitionSpec, schema: Schema) -> str | None:
+    if spec.is_unpartitioned():
+        return "none"
+    times = schema.find_field("_timestamp").field_id if "_timestamp" in schema.column_names else -1
+    given = [(one.source_id, one.transform) for one in spec.fields]
+    return next(
+        (text for text, (_, transform) in _TRANSFORMS.items() if given == [(times, transform)]),
+        None,
+    )
+
+
+def _data_file(table: Table, file: NewFile) -> ManifestDataFile:
+    schema = table.metadata.schema()
+    footer: Any = file.footer
+    statistics = data_file_statistics_from_parquet_metadata(
+        parquet_metadata=footer,
+        stats_columns=compute_statistics_plan(schema, table.metadata.properties),
+        parquet_column_mapping=parquet_path_to_id_mapping(schema),
+    )
+    return ManifestDataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=file.url,
+        file_format=FileFormat.PARQUET,
+        partition=Record() if file.bucket is None else Record(file.bucket),
+        file_size_in_bytes=file.size,
+        sort_order_id=None,
+        spec_id=table.metadata.default_spec_id,
+        equality_ids=None,
+        key_metadata=None,
+        **statistics.to_serialized_dict(),
+    )
+
+
+def _files(table: Table) -> Iterator[DataFile]:
+    metadata = table.metadata
+    current = metadata.current_snapshot()
+    if current is None:
+        return
+    schema = metadata.schema()
+    partition, offset = (schema.find_field(name).field_id for name in ("_partition", "_offset"))
+    times = schema.find_field("_timestamp").field_id
+    specs = metadata.specs()
+    for manifest in current.manifests(table.io):
+        spec = specs[manifest.partition_spec_id]
+        place = next((at for at, one in enumerate(spec.fields) if one.source_id == times), None)
+        for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
+            file = entry.data_file
+            if file.content != DataFileContent.DATA:
+                continue
+            yield DataFile(
+                file.file_path,
+                file.record_count,
+                file.file_size_in_bytes,
+                None if place is None else file.partition[place],
+                _bounds(file, partition, IntegerType()),
+                _bounds(file, offset, LongType()),
+            )
+
+
+def _bounds(
+    file: ManifestDataFile, number: int, kind: IntegerType | LongType
+) -> tuple[int, int] | None:
+    low, high = (file.lower_bounds or {}).get(number), (file.upper_bounds or {}).get(number)
+    if low is None or high is None:
+        return None
+    bounds: tuple[Any, Any] = from_bytes(kind, low), from_bytes(kind, high)
+    return bounds

@@ -1,0 +1,233 @@
+"""What `ottla table status` and `verify` find out: lag, troubles, and rows against the log."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from ottla.client.reader.reader import Reader
+from ottla.tables.names import topic_id_bytes
+from ottla.tables.position import trouble
+from ottla.tables.topics import look
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import pyarrow as pa
+
+    from ottla.client.admin.admin import Admin
+    from ottla.client.security import Security
+    from ottla.tables.format import DataFile, Offsets, TableFormat, TableState
+    from ottla.tables.rounds import LogView
+    from ottla.tables.settings import TopicSettings
+
+MIB: Final = 1024 * 1024
+SMALL_FILE_BYTES: Final = 8 * MIB
+"""Spark takes about 8 ms for a file, whatever it has in it."""
+LATE_INTERVALS: Final = 10
+"""A table that is behind for this many intervals is late."""
+WINDOW: Final = 100_000
+"""Offsets that are compared at once: 16 bytes each, of the log and of the table."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableStatus:
+    """One table. `seconds` is the time since its last change while records wait, else 0."""
+
+    topic: str
+    table: str
+    position: dict[int, int]
+    ends: dict[int, int]
+    lag: int
+    seconds: float
+    rows: int
+    files: int
+    small_files: int
+    holes: int
+    problem: str | None
+
+
+async def status(
+    admin: Admin, tables: TableFormat, settings: TopicSettings, wall_ms: int
+) -> TableStatus:
+    """How a table is, and what is wrong with it."""
+    state = await asyncio.to_thread(tables.load, settings.table)
+    log = await look(admin, settings, is_new=False)
+    if state is None:
+        behind = sum(end - log.starts.get(one, end) for one, end in log.ends.items())
+        return TableStatus(
+            settings.topic, settings.table, {}, dict(log.ends), behind, 0.0, 0, 0, 0, 0,
+            "not created yet; is ottla table run running?",
+        )  # fmt: skip
+    files = await asyncio.to_thread(tables.files, state)
+    lag = sum(max(0, end - state.next.get(one, end)) for one, end in log.ends.items())
+    seconds = max(0, wall_ms - state.changed_ms) / 1000 if lag else 0.0
+    return TableStatus(
+        settings.topic,
+        state.table,
+        dict(state.next),
+        dict(log.ends),
+        lag,
+        seconds,
+        sum(one.rows for one in files),
+        len(files),
+        sum(one.size < SMALL_FILE_BYTES for one in files),
+        sum(one.end - one.start for one in state.holes),
+        _problem(state, log, settings, seconds),
+    )
+
+
+def _problem(
+    state: TableState, log: LogView, settings: TopicSettings, seconds: float
+) -> str | None:
+    found = trouble(state, log.topic_id)
+    if found is not None:
+        return f"{found.name}: {found.sentence}"
+    if state.holes:
+        return f"records were gone before they were taken: {len(state.holes)} holes"
+    if seconds > LATE_INTERVALS * settings.commit_interval:
+        return f"nothing was taken for {seconds:.0f} s; is ottla table run running?"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Offsets [start, end) of a partition, and how many of them are wrong in the table."""
+
+    partition: int
+    start: int
+    end: int
+    missing: int
+    doubled: int
+    foreign: int
+    different: int
+
+    @property
+    def is_wrong(self) -> bool:
+        return bool(self.missing or self.doubled or self.foreign or self.different)
+
+
+async def verify(
+    bootstrap: str,
+    security: Security,
+    admin: Admin,
+    tables: TableFormat,
+    settings: TopicSettings,
+    *,
+    sample: int | None = None,
+    choose: Callable[[list[tuple[int, int, int]], int], list[tuple[int, int, int]]] = random.sample,
+) -> list[Finding]:
+    """Compare rows with the log: every offset once, with the bytes of its record.
+
+    Offsets that the log has no more are left out. With `sample` so many windows are compared.
+    """
+    state = await asyncio.to_thread(tables.load, settings.table)
+    if state is None:
+        return []
+    log = await look(admin, settings, is_new=False)
+    files = await asyncio.to_thread(tables.files, state)
+    [policy] = await admin.describe_configs("topic", settings.topic, ["cleanup.policy"])
+    is_compacted = "compact" in (policy.value or "")
+    windows = list(_windows(state, log.starts))
+    if sample is not None and sample < len(windows):
+        windows = sorted(choose(windows, sample))
+    found = []
+    for number, start, end in windows:
+        theirs = await _in_log(bootstrap, security, settings.topic, state, number, start, end)
+        ours = await asyncio.to_thread(_in_table, tables, state, files, number, start, end)
+        if is_compacted:
+            # The log has dropped older values of a key since; the table keeps what it saw.
+            ours = {one: hashes for one, hashes in ours.items() if one in theirs}
+        found.append(_compared(number, start, end, theirs, ours))
+    return found
+
+
+def _windows(state: TableState, starts: Offsets) -> Iterator[tuple[int, int, int]]:
+    for number, end in sorted(state.next.items()):
+        low = max(state.first.get(number, 0), starts.get(number, end))
+        for start in range(low, end, WINDOW):
+            yield number, start, min(start + WINDOW, end)
+
+
+_Rows = dict[int, list[int]]
+"""Hashes of key and value by offset."""
+
+
+def _add(rows: _Rows, offsets: pa.Array, keys: pa.Array, values: pa.Array) -> None:
+    for offset, key, value in zip(
+        offsets.to_pylist(), keys.to_pylist(), values.to_pylist(), strict=True
+    ):
+        rows.setdefault(offset, []).append(hash((key, value)))
+
+
+async def _in_log(
+    bootstrap: str, security: Security, topic: str, state: TableState, number: int, start: int,
+    end: int,
+) -> _Rows:  # fmt: skip
+    rows: _Rows = {}
+    reader = Reader(
+        bootstrap,
+        topic,
+        start={number: start},
+        stop={number: end},
+        columns=("key", "value", "offset"),
+        isolation_level="read_committed",
+        topic_id=topic_id_bytes(state.topic_id),
+        max_batch_bytes=8 * MIB,
+        security=security,
+        client_id="ottla-table",
+    )
+    async with reader:
+        async for batch in reader:
+            _add(rows, batch.column("offset"), batch.column("key"), batch.column("value"))
+    return rows
+
+
+def _in_table(
+    tables: TableFormat,
+    state: TableState,
+    files: list[DataFile],
+    number: int,
+    start: int,
+    end: int,
+) -> _Rows:
+    import pyarrow.dataset as ds
+
+    rows: _Rows = {}
+    wanted = (
+        (ds.field("_partition") == number)
+        & (ds.field("_offset") >= start)
+        & (ds.field("_offset") < end)
+    )
+    for file in files:
+        if not _may_have(file, number, start, end):
+            continue
+        system, path = tables.open_file(state, file.url)
+        read = ds.dataset(path, filesystem=system, format="parquet", partitioning=None)
+        for batch in read.to_batches(columns=["_offset", "_key", "value"], filter=wanted):
+            _add(rows, batch.column("_offset"), batch.column("_key"), batch.column("value"))
+    return rows
+
+
+def _may_have(file: DataFile, number: int, start: int, end: int) -> bool:
+    if file.partitions is None or file.offsets is None:
+        return True
+    return (
+        file.partitions[0] <= number <= file.partitions[1]
+        and file.offsets[0] < end
+        and file.offsets[1] >= start
+    )
+
+
+def _compared(number: int, start: int, end: int, theirs: _Rows, ours: _Rows) -> Finding:
+    return Finding(
+        number,
+        start,
+        end,
+        missing=sum(one not in ours for one in theirs),
+        doubled=sum(len(found) > 1 for found in ours.values()),
+        foreign=sum(one not in theirs for one in ours),
+        different=sum(one in ours and ours[one][0] != found[0] for one, found in theirs.items()),
+    )

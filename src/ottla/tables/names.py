@@ -1,0 +1,29 @@
+"""Names that belong to a topic's table."""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from typing import Final
+
+POINTER_TOPIC: Final = "ottla.tables"
+"""The compacted topic of pointers: one partition, written by the worker."""
+
+
+def dead_letter_table(table: str) -> str:
+    """The table of records that could not be converted."""
+    return f"{table}__dlq"
+
+
+def group_of(table: str) -> str:
+    """The consumer group that mirrors the position, for tools that show lag."""
+    return f"ottla.table.{table}"
+
+
+def topic_id_text(topic_id: bytes) -> str:
+    """A topic id as Kafka prints it."""
+    return urlsafe_b64encode(topic_id).rstrip(b"=").decode()
+
+
+def topic_id_bytes(text: str) -> bytes:
+    """The id that Kafka prints so."""
+    return urlsafe_b64decode(text + "==")

@@ -1,0 +1,158 @@
+"""Settings of tables: those of a topic, and those of the worker. Parsed once, frozen.
+
+A topic's settings are its `ottla.table.*` keys. For brokers that do not know them the same keys
+stand in a file, below the topic's name, beside those of the worker:
+
+    ottla.table.warehouse = "file:///data/tables"
+
+    [topics.orders]
+    ottla.table.enable = true
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from ottla.metadata.config.table_keys import PREFIX, TABLE_CONFIGS
+from ottla.metadata.config.types import TypedConfig
+from ottla.metadata.names import table_name
+from ottla.objects.location import BadLocation, StoreLocation, parse_location
+from ottla.tables.errors import BadTableSetting
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from ottla.metadata.config.types import ConfigValue
+
+WORKER_KEYS: Final = ("warehouse", "catalog", "namespace")
+MAX_FILE_BYTES: Final = 1024 * 1024
+"""Of a file with settings; 1,000 topics have 100 KB."""
+
+_DEFINITIONS: Final = {one.name: one for one in TABLE_CONFIGS}
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSettings:
+    """How one topic is kept as a table."""
+
+    topic: str
+    table: str
+    partition: str
+    headers: bool
+    commit_interval: float
+    target_file_bytes: int
+    start: str
+
+    @property
+    def start_time(self) -> datetime | None:
+        """The time at which a new table begins, None for the ends of the log."""
+        if self.start in ("earliest", "latest"):
+            return None
+        time = datetime.fromisoformat(self.start)
+        return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSettings:
+    """Where tables are: a store for their files, and a catalogue that names them."""
+
+    warehouse: StoreLocation
+    catalog: str
+    namespace: str = "ottla"
+
+
+@dataclass(frozen=True, slots=True)
+class TablesFile:
+    """What a file with settings says: keys of the worker, and keys of topics."""
+
+    worker: Mapping[str, str] = field(default_factory=dict)
+    topics: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+
+class _Values(TypedConfig):
+    def __init__(self, values: Mapping[str, str]) -> None:
+        self._values = values
+
+    def parsed(self, key: str) -> ConfigValue | None:
+        definition = _DEFINITIONS[key]
+        value = self._values.get(key, definition.default)
+        return None if value is None else definition.parse(value)
+
+
+def topic_settings(topic: str, values: Mapping[str, str]) -> TopicSettings | None:
+    """The settings of a topic by its keys; None if it is not kept as a table."""
+    config = _Values(values)
+    if not config.get_bool("ottla.table.enable"):
+        return None
+    settings = TopicSettings(
+        topic,
+        config.get_str("ottla.table.name") or table_name(topic),
+        config.get_str("ottla.table.partition"),
+        config.get_bool("ottla.table.headers"),
+        config.get_int("ottla.table.commit.interval.ms") / 1000,
+        config.get_int("ottla.table.target.file.bytes"),
+        config.get_str("ottla.table.start"),
+    )
+    try:
+        settings.start_time  # noqa: B018  # raises if there is no such day
+    except ValueError as error:
+        raise BadTableSetting(f"{PREFIX}start of topic {topic!r}: {error}") from None
+    return settings
+
+
+def worker_settings(
+    warehouse: str, catalog: str, namespace: str, options: Mapping[str, str]
+) -> WorkerSettings:
+    """The worker's settings; `options` are `rsm.config.*` keys of the store, such as `endpoint`."""
+    try:
+        location = parse_location({"rsm.config.url": warehouse, **options})
+    except BadLocation as error:
+        raise BadTableSetting(str(error).replace("rsm.config.url", f"{PREFIX}warehouse")) from None
+    if location.kind == "memory":
+        raise BadTableSetting(f"{PREFIX}warehouse: memory: is not seen by readers")
+    return WorkerSettings(location, catalog, namespace)
+
+
+def read_tables_file(path: Path) -> TablesFile:
+    """Read a file with settings; `BadTableSetting` names what is wrong with it."""
+    try:
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise BadTableSetting(f"{path} has more than {MAX_FILE_BYTES} bytes")
+        found = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise BadTableSetting(f"cannot read {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadTableSetting(f"{path} is not TOML: {error}") from None
+    topics = found.pop("topics", {})
+    if not isinstance(topics, dict) or not all(isinstance(one, dict) for one in topics.values()):
+        raise BadTableSetting(f'{path}: expected [topics."NAME"] with keys of that topic')
+    worker = _flat(found)
+    for key in worker:
+        if key not in {PREFIX + one for one in WORKER_KEYS}:
+            known = ", ".join(PREFIX + one for one in WORKER_KEYS)
+            raise BadTableSetting(f"{path}: {key} is not a key of the worker ({known})")
+    by_topic = {name: _flat(one) for name, one in topics.items()}
+    for name, values in by_topic.items():
+        for key in values:
+            if key not in _DEFINITIONS:
+                raise BadTableSetting(
+                    f"{path}: {key} of topic {name!r} is not one of {', '.join(_DEFINITIONS)}"
+                )
+    return TablesFile(worker, by_topic)
+
+
+def _flat(found: Mapping[str, Any], above: str = "") -> dict[str, str]:
+    """Dotted keys, whether they were written as such or as tables."""
+    flat: dict[str, str] = {}
+    for key, value in found.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{above}{key}.")
+        elif isinstance(value, bool):
+            flat[above + key] = str(value).lower()
+        else:
+            flat[above + key] = str(value)
+    return flat

@@ -1,0 +1,68 @@
+"""Which topics are tables, and what their logs have."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.metadata.config.table_keys import PREFIX
+from ottla.tables.names import topic_id_text
+from ottla.tables.rounds import LogView
+from ottla.tables.settings import topic_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+    from datetime import datetime
+    from typing import Literal
+
+    from ottla.client.admin.admin import Admin
+    from ottla.client.admin.types import ListedOffset
+    from ottla.client.cluster.view import TopicPartition
+    from ottla.tables.format import Offsets
+    from ottla.tables.settings import TopicSettings
+
+
+async def enabled_topics(
+    admin: Admin,
+    names: Collection[str] | None,
+    overrides: Mapping[str, Mapping[str, str]],
+) -> dict[str, TopicSettings]:
+    """The topics that are kept as tables, by name; only those of `names` if there are any.
+
+    Keys of `overrides` count before those of the broker.
+    """
+    found = {}
+    for listed in await admin.list_topics():
+        if names is not None and listed.name not in names:
+            continue
+        entries = await admin.describe_configs("topic", listed.name)
+        values = {
+            one.name: one.value
+            for one in entries
+            if one.name.startswith(PREFIX) and one.value is not None
+        }
+        settings = topic_settings(listed.name, {**values, **overrides.get(listed.name, {})})
+        if settings is not None:
+            found[listed.name] = settings
+    return found
+
+
+async def look(admin: Admin, settings: TopicSettings, *, is_new: bool) -> LogView:
+    """The topic as it is now; where a new table begins is only looked up for one."""
+    [described] = await admin.describe_topics([settings.topic])
+    starts = await _offsets(admin, settings.topic, "earliest")
+    ends = await _offsets(admin, settings.topic, "latest")
+    begin: Offsets = starts
+    if is_new and settings.start != "earliest":
+        time = settings.start_time
+        begin = ends if time is None else await _offsets(admin, settings.topic, time)
+        begin = {one: offset if offset >= 0 else ends[one] for one, offset in begin.items()}
+    return LogView(topic_id_text(described.id), starts, ends, begin)
+
+
+async def _offsets(
+    admin: Admin, topic: str, at: Literal["earliest", "latest"] | datetime
+) -> dict[int, int]:
+    found: dict[TopicPartition, ListedOffset] = await admin.list_offsets(
+        [topic], at, isolation_level="read_committed"
+    )
+    return {one.partition: listed.offset for one, listed in found.items()}

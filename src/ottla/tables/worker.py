@@ -1,0 +1,319 @@
+"""The worker: does what the machines of its tables decide (`rounds`).
+
+    async with Worker("127.0.0.1:9092", settings) as worker:
+        await worker.run_once()
+
+Tables are served one after the other; the one that has waited longest is next. So memory and spool
+do not depend on their number. Everything that blocks (the catalogue, conversion) is in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Self
+from uuid import uuid4
+
+from ottla.client.admin.admin import Admin
+from ottla.client.producer.producer import Producer
+from ottla.client.security import PLAINTEXT, Security
+from ottla.clock import SYSTEM
+from ottla.redaction import redact
+from ottla.tables import rounds
+from ottla.tables.converting import raw_columns
+from ottla.tables.errors import CommitRefused, TablePaused, TableRunFailed
+from ottla.tables.format import NewTable
+from ottla.tables.names import group_of
+from ottla.tables.parquet_files import RoundFiles
+from ottla.tables.pointer import Pointer, create_pointer_topic, publish
+from ottla.tables.rounds import Rounds
+from ottla.tables.taking import take
+from ottla.tables.topics import enabled_topics, look
+from ottla.tables.warehouse import Warehouse
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+    from types import TracebackType
+
+    from ottla.clock import Clock
+    from ottla.tables.format import NewFile, Offsets, TableFormat
+    from ottla.tables.settings import TopicSettings, WorkerSettings
+
+DISCOVERY: Final = 30.0
+"""Seconds between looks at the topics' settings: a new table may wait so long."""
+
+logger = logging.getLogger(__name__)
+
+
+class Worker:
+    """Serves the tables of one cluster. `topics` limits it to these."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        settings: WorkerSettings,
+        *,
+        topics: Collection[str] | None = None,
+        overrides: Mapping[str, Mapping[str, str]] | None = None,
+        security: Security = PLAINTEXT,
+        clock: Clock = SYSTEM,
+    ) -> None:
+        self.bootstrap = bootstrap
+        self.settings = settings
+        self.security = security
+        self.clock = clock
+        self.admin = Admin(bootstrap, security=security, client_id="ottla-table")
+        self.warehouse = Warehouse(settings.warehouse)
+        self.turn = asyncio.Lock()
+        self._topics = topics
+        self._overrides = overrides or {}
+        self._producer: Producer | None = None
+        self._format: TableFormat | None = None
+        self._spool: tempfile.TemporaryDirectory[str] | None = None
+        self.cluster_id = ""
+
+    async def __aenter__(self) -> Self:
+        from ottla.tables.iceberg import IcebergTables
+
+        try:
+            self._spool = tempfile.TemporaryDirectory(prefix="ottla-table-")
+            self._format = await asyncio.to_thread(IcebergTables, self.settings)
+            self.cluster_id = (await self.admin.describe_cluster()).cluster_id or ""
+            await create_pointer_topic(self.admin)
+            self._producer = Producer(
+                self.bootstrap, security=self.security, client_id="ottla-table"
+            )
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close connections and empty the spool."""
+        await self.admin.close()
+        if self._producer is not None:
+            await self._producer.close()
+        if self._format is not None:
+            await asyncio.to_thread(self._format.close)
+        if self._spool is not None:
+            await asyncio.to_thread(self._spool.cleanup)
+
+    @property
+    def format(self) -> TableFormat:
+        """The catalogue; only while the worker is open."""
+        assert self._format is not None
+        return self._format
+
+    @property
+    def producer(self) -> Producer:
+        """For pointers; only while the worker is open."""
+        assert self._producer is not None
+        return self._producer
+
+    @property
+    def spool(self) -> Path:
+        """Where files lie before they are uploaded; only while the worker is open."""
+        assert self._spool is not None
+        return Path(self._spool.name)
+
+    async def run_once(self) -> dict[str, Offsets]:
+        """Take what is there now, table by table; the positions by topic."""
+        reached = {}
+        for one in (await self._enabled()).values():
+            reached[one.topic] = await TableTask(self, one).run_once()
+        return reached
+
+    async def run(self) -> None:
+        """Serve tables until cancelled; topics that are enabled meanwhile are served, too."""
+        tasks: dict[str, tuple[TopicSettings, asyncio.Task[None]]] = {}
+        try:
+            while True:
+                try:
+                    wanted = await self._enabled()
+                except Exception as error:  # noqa: BLE001  # a broker that restarts ends no worker
+                    logger.warning("cannot list the topics: %s", redact(error))
+                    wanted = {name: settings for name, (settings, _) in tasks.items()}
+                for name, (settings, task) in list(tasks.items()):
+                    if task.done():
+                        logger.error("table of %s stopped", name, exc_info=task.exception())
+                    if task.done() or wanted.get(name) != settings:
+                        del tasks[name]
+                        task.cancel()
+                        with suppress(asyncio.CancelledError):
+                            await task
+                for name, settings in wanted.items():
+                    if name not in tasks:
+                        task = asyncio.create_task(TableTask(self, settings).run())
+                        tasks[name] = (settings, task)
+                await asyncio.sleep(DISCOVERY)
+        finally:
+            for _, task in tasks.values():
+                task.cancel()
+            await asyncio.gather(*(task for _, task in tasks.values()), return_exceptions=True)
+
+    async def _enabled(self) -> dict[str, TopicSettings]:
+        return await enabled_topics(self.admin, self._topics, self._overrides)
+
+
+class TableTask:
+    """The shell of one table's machine."""
+
+    def __init__(self, worker: Worker, settings: TopicSettings) -> None:
+        self._worker = worker
+        self._settings = settings
+        self._rounds = Rounds(settings.commit_interval)
+        self._goal: Offsets | None = None
+        self._files: RoundFiles | None = None
+
+    async def run(self) -> None:
+        """Serve the table until cancelled."""
+        event: rounds.Event = rounds.Tick()
+        while True:
+            async with self._worker.turn:
+                wait = await self._until_wait(event)
+            if wait.trouble is not None:
+                logger.warning(
+                    "table %s waits %.0f s: %s: %s",
+                    self._settings.table, wait.seconds, wait.trouble.name,
+                    redact(wait.trouble.sentence),
+                )  # fmt: skip
+            await asyncio.sleep(wait.seconds)
+            event = rounds.Tick()
+
+    async def run_once(self) -> Offsets:
+        """Take what is there when the table is first loaded; the position then."""
+        while True:
+            wait = await self._until_wait(rounds.Tick())
+            if wait.trouble is not None:
+                why = f"{self._settings.topic}: {wait.trouble.name}: {wait.trouble.sentence}"
+                failed = wait.trouble.name in ("Failed", "AnotherWorker")
+                raise TableRunFailed(why) if failed else TablePaused(why)
+            reached = self._rounds.reached
+            goal = self._goal or {}
+            if all(reached.get(one, 0) >= end for one, end in goal.items()):
+                return reached
+
+    async def _until_wait(self, event: rounds.Event) -> rounds.Wait:
+        while True:
+            for effect in self._rounds.decide(event, self._worker.clock.monotonic()):
+                if isinstance(effect, rounds.Wait):
+                    return effect
+                event = await self._attempt(effect)
+
+    async def _attempt(self, effect: rounds.Effect) -> rounds.Event:
+        try:
+            return await self.do(effect)
+        except Exception as error:  # noqa: BLE001  # the machine decides what a failure means
+            name = type(error).__name__
+            refused = isinstance(error, CommitRefused)
+            return rounds.Failed(f"{type(effect).__name__}: {name}: {error}", refused)
+
+    async def do(self, effect: rounds.Effect) -> rounds.Event:
+        """Do one effect; its event."""
+        match effect:
+            case rounds.Load():
+                return await self._load()
+            case rounds.Create():
+                return await self._create(effect)
+            case rounds.Take():
+                return await self._take(effect)
+            case rounds.Upload():
+                for one in effect.files:
+                    await self._worker.warehouse.upload(one.spool, one.url)
+                return rounds.Uploaded()
+            case rounds.CommitRows():
+                state = await asyncio.to_thread(
+                    self._worker.format.commit, effect.state, effect.commit
+                )
+                return rounds.Committed(state)
+            case rounds.Ask():
+                return rounds.Asked(
+                    await asyncio.to_thread(self._worker.format.load, self._settings.table)
+                )
+            case rounds.Drop():
+                await self._drop(effect.files)
+                return rounds.Tick()
+            case rounds.Publish():
+                await self._publish(effect)
+                return rounds.Published()
+            case rounds.Mirror():
+                topic = self._settings.topic
+                await self._worker.admin.alter_group_offsets(
+                    group_of(self._settings.table),
+                    {(topic, one): offset for one, offset in effect.position.items()},
+                )
+                return rounds.Mirrored()
+        raise AssertionError(f"no such effect: {effect!r}")
+
+    async def _load(self) -> rounds.Event:
+        await self._empty_spool()
+        state = await asyncio.to_thread(self._worker.format.load, self._settings.table)
+        log = await look(self._worker.admin, self._settings, is_new=state is None)
+        if self._goal is None:
+            self._goal = log.ends
+        return rounds.Loaded(state, None, log, uuid4().hex)
+
+    async def _create(self, effect: rounds.Create) -> rounds.Event:
+        table = NewTable(
+            self._settings.table,
+            self._settings.topic,
+            effect.topic_id,
+            self._worker.cluster_id,
+            effect.first,
+            raw_columns(),
+            self._settings.partition,
+        )
+        await asyncio.to_thread(self._worker.format.create, table)
+        return rounds.Created()
+
+    async def _take(self, effect: rounds.Take) -> rounds.Event:
+        worker = self._worker
+        self._files = await asyncio.to_thread(
+            RoundFiles,
+            worker.spool / effect.commit,
+            effect.state,
+            effect.commit,
+            self._settings.target_file_bytes,
+        )
+        position = await take(
+            worker.bootstrap, worker.security, self._settings, effect, self._files
+        )
+        return rounds.Taken(position, await asyncio.to_thread(self._files.finish))
+
+    async def _publish(self, effect: rounds.Publish) -> None:
+        await self._empty_spool()
+        state = effect.state
+        pointer = Pointer(
+            self._settings.topic,
+            state.topic_id,
+            state.table,
+            state.metadata_location,
+            "iceberg",
+            state.snapshot,
+            dict(state.next),
+        )
+        await publish(self._worker.producer, pointer)
+
+    async def _drop(self, files: tuple[NewFile, ...]) -> None:
+        """What cannot be deleted now is an orphan in the store, which nobody reads."""
+        for one in files:
+            try:
+                await self._worker.warehouse.delete(one.url)
+            except Exception as error:  # noqa: BLE001  # it is rubbish, wherever it is
+                logger.warning("cannot delete %s: %s", one.url, redact(error))
+
+    async def _empty_spool(self) -> None:
+        files, self._files = self._files, None
+        if files is not None:
+            await asyncio.to_thread(files.discard)

@@ -1,0 +1,361 @@
+"""Raw tables, from a real broker into Iceberg on a local disk."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.types import StringType
+
+from ottla.broker.hosting.cleaner import Cleaner
+from ottla.broker.running.node import Node
+from ottla.broker.topics import create_topic
+from ottla.client.admin.admin import Admin
+from ottla.client.producer.producer import Producer
+from ottla.client.security import PLAINTEXT
+from ottla.metadata.config.broker import load_broker_config
+from ottla.tables import rounds
+from ottla.tables.errors import CommitRefused, TablePaused
+from ottla.tables.format import Commit
+from ottla.tables.iceberg import open_snapshot
+from ottla.tables.inspecting import verify
+from ottla.tables.pointer import read_pointers
+from ottla.tables.position import resumption
+from ottla.tables.settings import topic_settings
+from ottla.tables.worker import TableTask
+from tests.support.clocks import ManualClock
+from tests.support.log_batches import batch_of
+from tests.support.tables import DAY, Place
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+async def test_case_39_an_empty_topic_gets_an_empty_table(place: Place) -> None:
+    await place.create(2)
+    assert await place.run_once() == {0: 0, 1: 0}
+    state = place.state()
+    assert (state.snapshot, state.next, place.rows().num_rows) == (None, {0: 0, 1: 0}, 0)
+    pointer = (await read_pointers(place.bootstrap))[place.topic]
+    assert (pointer.topic_id, pointer.position, pointer.dlq) == (
+        state.topic_id, {0: 0, 1: 0}, None,
+    )  # fmt: skip
+    snapshot = open_snapshot(pointer.metadata_location)
+    assert (snapshot.files, snapshot.position) == ((), {0: 0, 1: 0})
+    assert snapshot.columns.names[:3] == ["value", "_partition", "_offset"]
+
+
+async def test_rows_have_all_that_records_have(place: Place) -> None:
+    await place.create()
+    headers = (("a", b"1"), ("a", None))
+    await place.fill([b"one"], key=b"k", headers=headers, timestamp_ms=DAY + 5)
+    await place.fill([None], timestamp_ms=0)
+    assert await place.run_once() == {0: 2}
+    first, second = place.rows().to_pylist()
+    assert first["_timestamp"].isoformat() == "1970-01-02T00:00:00.005000+00:00"
+    assert (first["value"], first["_key"], first["_tombstone"]) == (b"one", b"k", False)
+    assert first["_headers"] == [{"key": "a", "value": b"1"}, {"key": "a", "value": None}]
+    assert (first["_partition"], first["_offset"], first["_timestamp_type"]) == (0, 0, 0)
+    assert (second["value"], second["_tombstone"], second["_schema_id"]) == (None, True, None)
+    files = sorted(one.rpartition("/data/")[2].split("/")[0] for one in place.data_files())
+    assert files == ["_day=1970-01-01", "_day=1970-01-02"]
+
+
+@pytest.mark.long
+async def test_case_40_every_offset_is_there_once_with_its_bytes(place: Place) -> None:
+    await place.create(3)
+    for turn, codec in enumerate(("none", "zstd", "gzip")):
+        async with Producer(place.bootstrap, compression_type=codec) as producer:
+            for number in range(3):
+                rows = pa.table({"value": [f"{turn} {number} {i}".encode() for i in range(400)]})
+                await producer.send_arrow(place.topic, rows, partition=number)
+        await place.run_once()
+    state = place.state()
+    assert state.next == {0: 1200, 1: 1200, 2: 1200}
+    assert len(state.commits) == 3
+    settings = topic_settings(place.topic, {"ottla.table.enable": "true"})
+    assert settings is not None
+    tables = place.tables()
+    async with Admin(place.bootstrap) as admin:
+        found = await verify(place.bootstrap, PLAINTEXT, admin, tables, settings)
+    files = tables.files(state)
+    tables.close()
+    assert [one.is_wrong for one in found] == [False] * 3
+    assert sum(one.rows for one in files) == 3600
+    assert all(one.partitions == (0, 2) for one in files)
+    assert sorted(one.offsets or (0, 0) for one in files) == [(0, 399), (400, 799), (800, 1199)]
+
+
+async def test_case_42_a_table_begins_at_the_start_or_at_the_end(place: Place) -> None:
+    await place.create(ottla_table_start="latest")
+    await place.fill([b"before"])
+    assert await place.run_once() == {0: 1}
+    await place.fill([b"after"])
+    assert await place.run_once() == {0: 2}
+    assert place.values() == [b"after"]
+    assert place.state().first == {0: 1}
+
+
+async def test_case_43_aborted_records_are_left_out_and_open_ones_waited_for(place: Place) -> None:
+    await place.create()
+    async with Producer(place.bootstrap, transactional_id=f"{place.topic}-a") as producer:
+        async with producer.transaction():
+            await producer.send(place.topic, b"committed", partition=0)
+        with suppress(KeyError):
+            async with producer.transaction():
+                await producer.send(place.topic, b"aborted", partition=0)
+                raise KeyError
+        await place.fill([b"plain"])
+        async with producer.transaction():
+            await producer.send(place.topic, b"open", partition=0)
+            await place.fill([b"behind"])
+            assert await place.run_once() == {0: 5}
+            assert place.values() == [b"committed", b"plain"]
+    assert await place.run_once() == {0: 8}
+    assert place.values() == [b"committed", b"plain", b"open", b"behind"]
+
+
+@pytest.mark.long
+async def test_case_54_a_topic_made_anew_pauses_its_table(place: Place) -> None:
+    await place.create()
+    await place.fill([b"old"])
+    await place.run_once()
+    async with Admin(place.bootstrap) as admin:
+        await admin.delete_topic(place.topic)
+    await place.create()
+    await place.fill([b"new"])
+    with pytest.raises(TablePaused, match="TopicReplaced"):
+        await place.run_once()
+    assert place.values() == [b"old"]
+    tables = place.tables()
+    tables.rename(place.table, "old")
+    tables.close()
+    await place.run_once()
+    assert place.values() == [b"new"]
+
+
+@pytest.mark.long
+async def test_case_60_a_round_touches_64_days_at_most(place: Place) -> None:
+    await place.create()
+    for day in range(70):
+        await place.fill([b"%d" % day], timestamp_ms=day * DAY)
+    assert await place.run_once() == {0: 70}
+    assert place.values() == [b"%d" % day for day in range(70)]
+    assert len(place.state().commits) == 2
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("partition", ["hour(_timestamp)", "month(_timestamp)", "none"])
+async def test_rows_are_divided_as_the_setting_says(place: Place, partition: str) -> None:
+    await place.create(ottla_table_partition=partition)
+    await place.fill([b"a"], timestamp_ms=DAY - 1)
+    await place.fill([b"b"], timestamp_ms=DAY * 40)
+    await place.run_once()
+    assert place.values() == [b"a", b"b"]
+    assert place.state().partition == partition
+    folders = sorted(one.rpartition("/data/")[2].split("/")[0] for one in place.data_files())
+    assert {
+        "hour(_timestamp)": ["_hour=1970-01-01-23", "_hour=1970-02-10-00"],
+        "month(_timestamp)": ["_month=1970-01", "_month=1970-02"],
+    }.get(partition, folders) == folders
+
+
+async def test_case_50_a_stale_handle_is_refused_whatever_the_retries_are(place: Place) -> None:
+    await place.create()
+    await place.run_once()
+    handle: Any = place.state().handle
+    with handle.transaction() as change:
+        change.set_properties({"commit.retry.num-retries": "4"})
+    stale = place.state()
+    await place.fill([b"one"])
+    await place.run_once()
+    tables = place.tables()
+    commit = Commit("mine", stale.next, {0: 9}, stale.first, (), ())
+    with pytest.raises(CommitRefused, match="has moved on"):
+        tables.commit(stale, commit)
+    tables.close()
+    state = place.state()
+    assert (state.next, "mine" in state.commits) == ({0: 1}, False)
+
+
+@pytest.mark.long
+async def test_case_51_others_may_touch_the_table(place: Place) -> None:
+    await place.create(ottla_table_partition="none")
+    await place.fill([b"one", b"two"])
+    await place.run_once()
+    handle: Any = place.state().handle
+    handle.update_schema().add_column("note", StringType()).commit()
+    handle = place.state().handle
+    rows = handle.scan().to_arrow()
+    handle.overwrite(rows)  # compacts, deletes no row
+    handle = place.state().handle
+    handle.append(pa.table({"note": ["by hand"]}))
+    handle = place.state().handle
+    [*old, _] = [one.snapshot_id for one in handle.metadata.snapshots]
+    handle.maintenance.expire_snapshots().by_ids(old).commit()
+    await place.fill([b"three"])
+    assert await place.run_once() == {0: 3}
+    found = [(row["value"], row["note"]) for row in place.rows().to_pylist()]
+    assert sorted(found, key=str) == [
+        (None, "by hand"), (b"one", None), (b"three", None), (b"two", None),
+    ]  # fmt: skip
+
+
+@pytest.mark.long
+async def test_case_52_a_rollback_pauses_until_somebody_decides(place: Place) -> None:
+    await place.create()
+    await place.fill([b"one"])
+    await place.run_once()
+    older = place.state().snapshot
+    await place.fill([b"two"])
+    await place.run_once()
+    handle: Any = place.state().handle
+    handle.manage_snapshots().rollback_to_snapshot(older).commit()
+    await place.fill([b"three"])
+    with pytest.raises(TablePaused, match="RolledBack"):
+        await place.run_once()
+    assert place.values() == [b"one"]
+    assert open_snapshot(place.state().metadata_location).position == {0: 1}
+    tables = place.tables()
+    state = place.state()
+    tables.commit(state, resumption(state, "again", replay=True))
+    tables.close()
+    assert await place.run_once() == {0: 3}
+    assert place.values() == [b"one", b"two", b"three"]
+
+
+class Killed(BaseException):
+    """The worker dies here."""
+
+
+class MortalTask(TableTask):
+    """Dies before or after one effect, or hears nothing of what it did."""
+
+    fate: tuple[type[rounds.Effect], str]
+
+    async def do(self, effect: rounds.Effect) -> rounds.Event:
+        kind, when = self.fate
+        if not isinstance(effect, kind):
+            return await super().do(effect)
+        if when == "before":
+            raise Killed
+        await super().do(effect)
+        if when == "after":
+            raise Killed
+        self.fate = (rounds.Wait, "")
+        raise TimeoutError("the answer was lost")
+
+
+EFFECTS = [
+    rounds.Load, rounds.Create, rounds.Take, rounds.Upload, rounds.CommitRows, rounds.Publish,
+    rounds.Mirror,
+]  # fmt: skip
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("effect", EFFECTS)
+async def test_case_47_a_worker_killed_at_any_step_leaves_no_gap_and_no_duplicate(
+    place: Place, effect: type[rounds.Effect], when: str
+) -> None:
+    await place.create(2)
+    await place.fill([b"a", b"b"], 0)
+    await place.fill([b"c"], 1)
+    settings = topic_settings(place.topic, {"ottla.table.enable": "true"})
+    assert settings is not None
+    async with place.worker() as worker:
+        task = MortalTask(worker, settings)
+        task.fate = (effect, when)
+        with pytest.raises(Killed):
+            await task.run_once()
+    assert await place.run_once() == {0: 2, 1: 1}
+    assert place.values() == [b"a", b"b", b"c"]
+    pointer = (await read_pointers(place.bootstrap))[place.topic]
+    assert pointer.metadata_location == place.state().metadata_location
+
+
+async def test_case_49_a_commit_whose_answer_is_lost_is_not_done_again(place: Place) -> None:
+    await place.create()
+    await place.fill([b"a", b"b"])
+    settings = topic_settings(place.topic, {"ottla.table.enable": "true"})
+    assert settings is not None
+    async with place.worker() as worker:
+        task = MortalTask(worker, settings)
+        task.fate = (rounds.CommitRows, "lost")
+        assert await task.run_once() == {0: 2}
+    state = place.state()
+    assert (place.values(), len(state.commits)) == ([b"a", b"b"], 1)
+    tables = place.tables()
+    assert {one.url for one in tables.files(state)} == place.data_files()
+    tables.close()
+
+
+@pytest.mark.long
+async def test_case_48_two_workers_on_one_table_take_each_record_once(place: Place) -> None:
+    await place.create(2, ottla_table_commit_interval_ms="1000")
+
+    async def produce() -> None:
+        for turn in range(20):
+            await place.fill([b"%d-%d" % (turn, i) for i in range(20)], turn % 2)
+            await asyncio.sleep(0.2)
+
+    async with place.worker() as one, place.worker() as other:
+        workers = [asyncio.create_task(one.run()), asyncio.create_task(other.run())]
+        await produce()
+        for task in workers:
+            task.cancel()
+        await asyncio.gather(*workers, return_exceptions=True)
+    await place.run_once()
+    offsets = [(row["_partition"], row["_offset"]) for row in place.rows().to_pylist()]
+    assert offsets == [(number, at) for number in (0, 1) for at in range(200)]
+
+
+@pytest.mark.long
+async def test_case_44_a_compacted_topic_has_gaps(tmp_path: Path) -> None:
+    sets = ["listeners=PLAINTEXT://127.0.0.1:0", "log.cleaner.backoff.ms=3600000"]
+    node = await Node.start(load_broker_config(sets=sets), tmp_path / "data", ephemeral=True)
+    try:
+        configs = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
+        await create_topic(node.cluster, "t", configs={**configs, "ottla.table.enable": "true"})
+        hosted = await node.partitions.open("t", 0, write=True)
+        for value in (b"1", b"2", b"3", b"4"):
+            hosted.log.append(batch_of(value), leader_epoch=hosted.leader_epoch, now_ms=0)
+            hosted.log.roll(0)
+        hosted.advance(hosted.log.flush())
+        cleaner = Cleaner(node.data, node.partitions, node.workers, ManualClock(1_000_000))
+        while await cleaner.compact_dirtiest():
+            pass
+        place = Place("{}:{}".format(*next(iter(node.addresses.values()))), tmp_path, "t")
+        assert await place.run_once() == {0: 4}
+        assert place.rows().column("_offset").to_pylist() == [3]
+    finally:
+        await node.stop()
+
+
+@pytest.mark.long
+async def test_case_41_other_engines_read_the_same(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import duckdb
+    import polars
+
+    monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")  # else it warns of a missing plugin
+    await place.create(2)
+    for number in (0, 1):
+        await place.fill([b"x" * i for i in range(50)], number, timestamp_ms=number * DAY)
+    await place.run_once()
+    state = place.state()
+    tables = place.tables()
+    files = [one.url.removeprefix("file://") for one in tables.files(state)]
+    tables.close()
+    offset, time = polars.col("_offset"), polars.col("_timestamp")
+    scanned = polars.scan_iceberg(state.metadata_location)
+    frame = scanned.select(polars.len(), offset.sum(), time.n_unique()).collect()
+    assert frame.row(0) == (100, 2450, 2)
+    found = duckdb.execute(
+        f"select count(*), sum(_offset), sum(octet_length(value)) from read_parquet({files})"
+    ).fetchone()
+    assert found == (100, 2450, 2450)
