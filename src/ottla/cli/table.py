@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ottla.tables.format import TableFormat, TableState
     from ottla.tables.inspecting import Finding, TableStatus
     from ottla.tables.settings import TablesFile, TopicSettings, WorkerSettings
+    from ottla.tables.upkeep import Upkeep
 
     T = TypeVar("T")
 
@@ -330,6 +331,100 @@ def retire(
 
     settings = _settings(file, warehouse, catalog, namespace)
     typer.echo(_with_tables(bootstrap, timeout, settings, topic, file, command))
+
+
+@app.command()
+def compact(
+    topic: Topic,
+    config: Config = None,
+    warehouse: Warehouse = None,
+    catalog: Catalog = None,
+    namespace: Namespace = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+) -> None:
+    """Merge small files of a table now. A running worker does so by itself.
+
+    \b
+    Examples:
+        ottla table compact orders
+    """
+    from pathlib import Path as Directory
+    from tempfile import TemporaryDirectory
+
+    async def step(upkeep: Upkeep, now_ms: int) -> str:
+        with TemporaryDirectory(prefix="ottla-table-") as spool:
+            return f"{await upkeep.compact(Directory(spool), now_ms)} groups of files merged"
+
+    _maintain(bootstrap, timeout, _file(config), (warehouse, catalog, namespace), topic, step)
+
+
+@app.command()
+def expire(
+    topic: Topic,
+    config: Config = None,
+    warehouse: Warehouse = None,
+    catalog: Catalog = None,
+    namespace: Namespace = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+) -> None:
+    """Forget old snapshots of a table now. A running worker does so by itself.
+
+    \b
+    Examples:
+        ottla table expire orders
+    """
+
+    async def step(upkeep: Upkeep, now_ms: int) -> str:
+        return f"{await upkeep.expire(now_ms)} snapshots forgotten"
+
+    _maintain(bootstrap, timeout, _file(config), (warehouse, catalog, namespace), topic, step)
+
+
+@app.command()
+def sweep(
+    topic: Topic,
+    config: Config = None,
+    warehouse: Warehouse = None,
+    catalog: Catalog = None,
+    namespace: Namespace = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+) -> None:
+    """Delete files that no kept snapshot names now. A running worker does so every hour.
+
+    \b
+    Examples:
+        ottla table sweep orders
+    """
+
+    async def step(upkeep: Upkeep, now_ms: int) -> str:
+        return f"{await upkeep.sweep(now_ms)} files deleted"
+
+    _maintain(bootstrap, timeout, _file(config), (warehouse, catalog, namespace), topic, step)
+
+
+def _maintain(
+    bootstrap: str,
+    within: float,
+    file: TablesFile,
+    places: tuple[str | None, str | None, str | None],
+    topic: str,
+    step: Callable[[Upkeep, int], Awaitable[str]],
+) -> None:
+    from ottla.clock import SYSTEM
+
+    settings = _settings(file, *places)
+
+    async def command(_: Admin, tables: TableFormat, found: list[TopicSettings]) -> str:
+        from ottla.tables.upkeep import Upkeep
+        from ottla.tables.warehouse import Warehouse as Files
+
+        upkeep = Upkeep(tables, Files(settings.warehouse), found[0])
+        return await step(upkeep, SYSTEM.wall_ms())
+
+    typer.echo(f"{topic}: {_with_tables(bootstrap, within, settings, topic, file, command)}")
 
 
 def _file(path: Path | None) -> TablesFile:

@@ -11,10 +11,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     import pyarrow as pa
     from pyarrow.fs import FileSystem
+
+    from ottla.tables.compacting import SnapshotInfo
 
 Offsets = Mapping[int, int]
 """Offsets by partition."""
@@ -103,7 +106,10 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A file of a snapshot. Bounds include both ends; None where a file has no such values."""
+    """A file of a snapshot. Bounds include both ends; None where a file has no such values.
+
+    `added_ms` is when the snapshot was made that added it, 0 if that is forgotten.
+    """
 
     url: str
     rows: int
@@ -111,6 +117,7 @@ class DataFile:
     bucket: int | None
     partitions: tuple[int, int] | None
     offsets: tuple[int, int] | None
+    added_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +163,18 @@ class TableFormat(Protocol):
 
     def files(self, state: TableState) -> list[DataFile]:
         """The files of the current snapshot."""
+
+    def replace(self, state: TableState, old: Sequence[DataFile], new: NewFile) -> TableState:
+        """Put one file in the place of others; `CommitRefused` if the table has moved on."""
+
+    def snapshots(self, state: TableState) -> tuple[list[SnapshotInfo], set[int]]:
+        """The kept snapshots, and those that a branch or tag names."""
+
+    def expire(self, state: TableState, snapshots: Sequence[int]) -> TableState:
+        """Forget snapshots; their files stay. `CommitRefused` if the table has moved on."""
+
+    def named_files(self, state: TableState) -> set[str]:
+        """The URLs of all files that kept snapshots or the metadata name."""
 
     def rename(self, table: str, name: str) -> None:
         """Give a table another name; its files stay where they are."""

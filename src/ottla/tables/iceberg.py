@@ -31,11 +31,17 @@ from pyiceberg.manifest import DataFileContent, FileFormat, ManifestContent
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
 from pyiceberg.table import StaticTable, Table
 from pyiceberg.table.snapshots import ancestors_of
-from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID
+from pyiceberg.table.update import (
+    AssertRefSnapshotId,
+    AssertTableUUID,
+    RemoveSnapshotsUpdate,
+    TableUpdate,
+)
 from pyiceberg.transforms import DayTransform, HourTransform, MonthTransform, Transform
 from pyiceberg.typedef import Record
 from pyiceberg.types import IntegerType, LongType
 
+from ottla.tables.compacting import SnapshotInfo
 from ottla.tables.errors import CommitRefused, NotATopicTable, TablePaused
 from ottla.tables.format import DataFile, Snapshot, TableState
 from ottla.tables.iceberg_catalogs import FILE_IO, open_catalog
@@ -49,11 +55,12 @@ from ottla.tables.position import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pyarrow.fs import FileSystem
     from pyiceberg.catalog.sql import SqlCatalog
     from pyiceberg.io import FileIO
+    from pyiceberg.manifest import ManifestEntry
     from pyiceberg.schema import Schema
     from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
 
@@ -142,15 +149,65 @@ class IcebergTables:
         for one in commit.files:
             append.append_data_file(_data_file(table, one))
         append.commit()
+        return self._hand_over(
+            state,
+            transaction._updates,
+            (*append._written_manifests, *append._written_manifest_lists),
+        )
+
+    def replace(self, state: TableState, old: Sequence[DataFile], new: NewFile) -> TableState:
+        table = _table(state)
+        urls = {one.url for one in old}
+        transaction = table.transaction()
+        summary = {"ottla.op": "compact", "ottla.next": dump_offsets(state.next)}
+        overwrite = transaction.update_snapshot(snapshot_properties=summary).overwrite()
+        for entry in _entries(table):
+            if entry.data_file.file_path in urls:
+                overwrite.delete_data_file(entry.data_file)
+        overwrite.append_data_file(_data_file(table, new))
+        overwrite.commit()
+        return self._hand_over(
+            state,
+            transaction._updates,
+            (*overwrite._written_manifests, *overwrite._written_manifest_lists),
+        )
+
+    def snapshots(self, state: TableState) -> tuple[list[SnapshotInfo], set[int]]:
+        metadata = _table(state).metadata
+        kept = [SnapshotInfo(one.snapshot_id, one.timestamp_ms) for one in metadata.snapshots]
+        return kept, {one.snapshot_id for one in metadata.refs.values()}
+
+    def expire(self, state: TableState, snapshots: Sequence[int]) -> TableState:
+        removal = RemoveSnapshotsUpdate.model_validate({"snapshot-ids": list(snapshots)})
+        return self._hand_over(state, (removal,), ())
+
+    def named_files(self, state: TableState) -> set[str]:
+        table = _table(state)
+        metadata = table.metadata
+        named = {state.metadata_location, *(one.metadata_file for one in metadata.metadata_log)}
+        manifests = {}
+        for snapshot in metadata.snapshots:
+            named.add(snapshot.manifest_list)
+            manifests.update({one.manifest_path: one for one in snapshot.manifests(table.io)})
+        for path, manifest in manifests.items():
+            named.add(path)
+            for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
+                named.add(entry.data_file.file_path)
+        return named
+
+    def _hand_over(
+        self, state: TableState, updates: tuple[TableUpdate, ...], written: tuple[str, ...]
+    ) -> TableState:
+        """Commit with requirements of our own; `written` are manifests that only this names."""
+        table = _table(state)
         requirements = (
             AssertTableUUID(uuid=table.metadata.table_uuid),
             AssertRefSnapshotId.model_validate({"ref": MAIN, "snapshot-id": state.snapshot}),
         )
         try:
-            made = self._catalog.commit_table(table, requirements, transaction._updates)
+            made = self._catalog.commit_table(table, requirements, updates)
         except (CommitFailedException, NoSuchTableError) as error:
-            # Certainly dead, and nobody else knows its manifests.
-            for path in (*append._written_manifests, *append._written_manifest_lists):
+            for path in written:
                 with suppress(OSError):
                     table.io.delete(path)
             raise CommitRefused(f"table {state.table} has moved on: {error}") from error
@@ -312,21 +369,31 @@ def _files(table: Table) -> Iterator[DataFile]:
     partition, offset = (schema.find_field(name).field_id for name in ("_partition", "_offset"))
     times = schema.find_field("_timestamp").field_id
     specs = metadata.specs()
+    made = {one.snapshot_id: one.timestamp_ms for one in metadata.snapshots}
+    for entry in _entries(table):
+        file = entry.data_file
+        fields = specs[file.spec_id].fields
+        place = next((at for at, one in enumerate(fields) if one.source_id == times), None)
+        yield DataFile(
+            file.file_path,
+            file.record_count,
+            file.file_size_in_bytes,
+            None if place is None else file.partition[place],
+            _bounds(file, partition, IntegerType()),
+            _bounds(file, offset, LongType()),
+            made.get(entry.snapshot_id or 0, 0),
+        )
+
+
+def _entries(table: Table) -> Iterator[ManifestEntry]:
+    """The data files of the current snapshot, as manifests have them."""
+    current = table.metadata.current_snapshot()
+    if current is None:
+        return
     for manifest in current.manifests(table.io):
-        spec = specs[manifest.partition_spec_id]
-        place = next((at for at, one in enumerate(spec.fields) if one.source_id == times), None)
         for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
-            file = entry.data_file
-            if file.content != DataFileContent.DATA:
-                continue
-            yield DataFile(
-                file.file_path,
-                file.record_count,
-                file.file_size_in_bytes,
-                None if place is None else file.partition[place],
-                _bounds(file, partition, IntegerType()),
-                _bounds(file, offset, LongType()),
-            )
+            if entry.data_file.content == DataFileContent.DATA:
+                yield entry
 
 
 def _bounds(

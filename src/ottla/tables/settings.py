@@ -46,6 +46,8 @@ class TopicSettings:
     commit_interval: float
     target_file_bytes: int
     start: str
+    snapshot_retention_ms: int
+    delete_grace_ms: int
 
     @property
     def start_time(self) -> datetime | None:
@@ -96,6 +98,8 @@ def topic_settings(topic: str, values: Mapping[str, str]) -> TopicSettings | Non
         config.get_int("ottla.table.commit.interval.ms") / 1000,
         config.get_int("ottla.table.target.file.bytes"),
         config.get_str("ottla.table.start"),
+        config.get_int("ottla.table.snapshot.retention.ms"),
+        config.get_int("ottla.table.delete.grace.ms"),
     )
     try:
         settings.start_time  # noqa: B018  # raises if there is no such day

@@ -36,6 +36,12 @@ class Warehouse:
         """Copy a file; it is durable when this returns."""
         await self._store.put_pieces(self._key(url), _pieces(spool))
 
+    async def list(self, url: str) -> AsyncIterator[tuple[str, int]]:
+        """The files below a URL, and when each was last written, in milliseconds."""
+        root = self.location.prefix
+        async for one in self._store.list(self._key(url) + "/"):
+            yield self._base + one.key.removeprefix(root), one.modified_ms
+
     async def delete(self, url: str) -> None:
         """Delete a file; one that is missing is deleted already."""
         await self._store.delete(self._key(url))

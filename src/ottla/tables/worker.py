@@ -32,6 +32,7 @@ from ottla.tables.pointer import Pointer, create_pointer_topic, publish
 from ottla.tables.rounds import Rounds
 from ottla.tables.taking import take
 from ottla.tables.topics import enabled_topics, look
+from ottla.tables.upkeep import Upkeep
 from ottla.tables.warehouse import Warehouse
 
 if TYPE_CHECKING:
@@ -173,6 +174,7 @@ class TableTask:
         self._worker = worker
         self._settings = settings
         self._rounds = Rounds(settings.commit_interval)
+        self.upkeep = Upkeep(worker.format, worker.warehouse, settings)
         self._goal: Offsets | None = None
         self._files: RoundFiles | None = None
 
@@ -182,6 +184,8 @@ class TableTask:
         while True:
             async with self._worker.turn:
                 wait = await self._until_wait(event)
+                if wait.trouble is None:
+                    await self._maintain()
             if wait.trouble is not None:
                 logger.warning(
                     "table %s waits %.0f s: %s: %s",
@@ -190,6 +194,12 @@ class TableTask:
                 )  # fmt: skip
             await asyncio.sleep(wait.seconds)
             event = rounds.Tick()
+
+    async def _maintain(self) -> None:
+        try:
+            await self.upkeep.step(self._worker.spool, self._worker.clock.wall_ms())
+        except Exception as error:  # noqa: BLE001  # the next round tries again
+            logger.warning("upkeep of %s: %s", self._settings.table, redact(error))
 
     async def run_once(self) -> Offsets:
         """Take what is there when the table is first loaded; the position then."""

@@ -71,6 +71,8 @@ def test_a_table_is_written_shown_and_compared(place: Place) -> None:
     assert said == "4 offsets compared, 0 of 2 windows differ\n"
     assert "not rolled back" in run(place, "resume", place.topic, "--replay").stdout
     assert "the topic's own" in run(place, "retire", place.topic).stdout
+    for step, said in (("compact", "0 groups"), ("expire", "0 snapshots"), ("sweep", "0 files")):
+        assert said in run(place, step, place.topic).stdout
 
 
 def test_case_67_a_hole_is_something_wrong(place: Place) -> None:

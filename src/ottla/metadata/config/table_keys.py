@@ -18,6 +18,7 @@ from ottla.metadata.config.types import (
 )
 
 MIB: Final = 1024 * 1024
+HOUR_MS: Final = 3_600_000
 PREFIX: Final = "ottla.table."
 PARTITIONS: Final = ("day(_timestamp)", "hour(_timestamp)", "month(_timestamp)", "none")
 SHORTEST_INTERVAL_MS: Final = 1000
@@ -32,6 +33,8 @@ TABLE_CONFIGS: Final = (
     _table("commit.interval.ms", ConfigType.LONG, "60000",
            "Time between two commits of the topic's table.",
            Between(SHORTEST_INTERVAL_MS, LONG_MAX)),
+    _table("delete.grace.ms", ConfigType.LONG, str(6 * HOUR_MS),
+           "Delete files that no kept snapshot names after this time.", Between(0, LONG_MAX)),
     _table("enable", ConfigType.BOOLEAN, "false",
            "Keep the topic as an Iceberg table, too; ottla table run writes it.", None),
     _table("headers", ConfigType.BOOLEAN, "true",
@@ -41,6 +44,8 @@ TABLE_CONFIGS: Final = (
            Matching("(?:[A-Za-z0-9_]{1,200})?", "orders_eu")),
     _table("partition", ConfigType.STRING, PARTITIONS[0],
            "How rows are divided into directories.", OneOf(PARTITIONS)),
+    _table("snapshot.retention.ms", ConfigType.LONG, str(24 * HOUR_MS),
+           "Forget snapshots that are older; 10 are kept.", Between(0, LONG_MAX)),
     _table("start", ConfigType.STRING, "earliest",
            "Where a new table begins: earliest, latest or a time.",
            Matching(r"earliest|latest|\d{4}-\d\d-\d\d(?:T\d\d:\d\d(?::\d\d)?(?:Z|[+-]\d\d:\d\d))?",
