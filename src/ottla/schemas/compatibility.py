@@ -94,6 +94,10 @@ def _found(kind: Kind, reader: Parsed, writer: Parsed) -> list[tuple[str, str, s
         from ottla.schemas import avro_compat
 
         return avro_compat.differences(reader.tree, writer.tree)
-    from ottla.schemas import json_diff
+    if kind is Kind.JSON:
+        from ottla.schemas import json_diff
 
-    return json_diff.differences(reader.tree, writer.tree)
+        return json_diff.differences(reader.tree, writer.tree)
+    from ottla.schemas import proto_diff
+
+    return proto_diff.differences(reader.tree, writer.tree)

@@ -1,4 +1,4 @@
-"""Parse a schema of any format: the one door to `avro` and `json_schema`.
+"""Parse a schema of any format: the one door to `avro`, `json_schema`, `protobuf`.
 
 Pure but for Protobuf, whose compiler wants files in a temporary directory. Not for an event loop:
 a hostile schema takes long, so a server asks `parsing_child`.
@@ -45,7 +45,9 @@ def _parse(schema: Schema, resolved: Mapping[str, str]) -> Parsed:
         from ottla.schemas import json_schema
 
         return json_schema.parse(schema.text, resolved)
-    raise InvalidSchema(f"the format {schema.kind} is not supported")
+    from ottla.schemas import protobuf
+
+    return protobuf.parse(schema.text, resolved)
 
 
 def check_limits(schema: Schema, resolved: Mapping[str, str]) -> None:

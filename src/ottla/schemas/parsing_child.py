@@ -11,16 +11,20 @@ Rules:
 - A message is a list of byte strings: their number, their sizes, their contents. It has trees as
   they are (`Parsed.encoded`), so that the event loop's thread never waits for one to be decoded.
 - Pipes are read and written by one thread, never by the event loop.
+- Files that a library needs are in a directory of the process, which is removed with it: an alarm
+  leaves no time to do so.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import struct
 import subprocess
 import sys
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import IO, TYPE_CHECKING
@@ -73,6 +77,7 @@ class ParsingChild:
         self._idle_seconds = idle_seconds
         self._thread = ThreadPoolExecutor(1, "ottla-parsing-child")
         self._process: subprocess.Popen[bytes] | None = None
+        self._scratch = ""
         self._requests = 0
         self._timer: asyncio.TimerHandle | None = None
 
@@ -143,20 +148,18 @@ class ParsingChild:
             answer = None
         if answer is not None:
             return answer
-        self._process = None
-        process.kill()
-        code = _reaped(process)
+        code = self._end()
         if code == -signal.SIGALRM:
             return [b"invalid", f"it takes more than {SECONDS:g} s to read".encode(), b""]
         return [b"invalid", f"the parser failed on it (exit status {code})".encode(), b""]
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is not None and self._process.poll() is not None:
-            _reaped(self._process)  # somebody ended it; that is not the next schema's fault
-            self._process = None
+            self._end()  # somebody ended it; that is not the next schema's fault
         if self._process is None:
+            self._scratch = tempfile.mkdtemp(prefix="ottla-schemas-")
             self._process = subprocess.Popen(
-                [sys.executable, "-m", MODULE],
+                [sys.executable, "-m", MODULE, self._scratch],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,  # compilers warn there
@@ -165,20 +168,19 @@ class ParsingChild:
             )
         return self._process
 
-    def _end(self) -> None:
-        if self._process is not None:
-            self._process.kill()  # it holds nothing
-            _reaped(self._process)
-            self._process = None
-
-
-def _reaped(process: subprocess.Popen[bytes]) -> int:
-    code = process.wait()
-    for pipe in (process.stdin, process.stdout):
-        with suppress(OSError):  # what was not written has no reader any more
-            if pipe is not None:
-                pipe.close()
-    return code
+    def _end(self) -> int:
+        """End the process, which holds nothing; returns its exit status."""
+        process, self._process = self._process, None
+        if process is None:
+            return 0
+        process.kill()
+        code = process.wait()
+        for pipe in (process.stdin, process.stdout):
+            with suppress(OSError):  # what was not written has no reader any more
+                if pipe is not None:
+                    pipe.close()
+        shutil.rmtree(self._scratch, ignore_errors=True)
+        return code
 
 
 def _write(pipe: IO[bytes], parts: Sequence[bytes]) -> None:
@@ -210,12 +212,14 @@ def _exactly(pipe: IO[bytes], size: int) -> bytes:
 def main() -> None:
     """Answer requests until the pipe closes."""
     _limit_memory()
+    tempfile.tempdir = sys.argv[1]
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # a library that prints does not answer
     while True:
         try:
             request = _read(requests)
         except EOFError:
+            shutil.rmtree(sys.argv[1], ignore_errors=True)  # the parent may be gone
             return
         signal.setitimer(signal.ITIMER_REAL, LOAD_SECONDS)
         answer = _answer(request)
@@ -256,6 +260,9 @@ def _load(kind: Kind) -> None:
         import fastavro  # noqa: F401
     elif kind is Kind.JSON:
         import jsonschema  # noqa: F401
+    else:
+        import google.protobuf.descriptor_pb2  # noqa: F401
+        import grpc_tools._protoc_compiler  # noqa: F401
 
 
 def _parsed(kind: Kind, parts: list[bytes]) -> list[bytes]:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ import pytest
 
 from ottla.schemas import parsing_child
 from ottla.schemas.compatibility import Level, check
-from ottla.schemas.model import InvalidSchema, Kind, Schema, SchemaError, SchemaTooLarge
+from ottla.schemas.model import InvalidSchema, Kind, Parsed, Schema, SchemaError, SchemaTooLarge
 from ottla.schemas.parsing import parse
 from ottla.schemas.parsing_child import ParsingChild
 
@@ -40,8 +41,22 @@ def proc(child: ParsingChild, file: str) -> str:
     return Path(f"/proc/{process(child)}/{file}").read_text()
 
 
+def exists(path: str) -> bool:
+    return Path(path).exists()
+
+
+def wait_for_files(child: ParsingChild, asking: asyncio.Task[Parsed]) -> None:
+    while not (child._scratch and any(Path(child._scratch).iterdir())):
+        assert not asking.done()
+        time.sleep(0.01)
+
+
 async def test_it_answers_what_parsing_and_comparing_here_would(child: ParsingChild) -> None:
-    schemas = (AVRO, Schema(Kind.JSON, '{"type":"string"}'))
+    schemas = (
+        AVRO,
+        Schema(Kind.JSON, '{"type":"string"}'),
+        Schema(Kind.PROTOBUF, 'syntax = "proto3"; message M {}'),
+    )
     for schema in schemas:
         assert await child.parse(schema, {}) == parse(schema, {})
     old, new = parse(AVRO, {}), parse(GROWN, {})
@@ -106,6 +121,31 @@ async def test_case_23_hostile_schemas_are_refused_or_done_in_time(child: Parsin
     )
     one = await child.parse(pattern, {})
     assert await child.check(Kind.JSON, Level.BACKWARD, one, [other]) is not None
+
+
+@pytest.mark.long
+async def test_case_23_nothing_stays_on_disk_of_a_schema_that_took_too_long(
+    child: ParsingChild,
+) -> None:
+    each = (f"message M{n} {{ M{n * 7 % 130_000} a = 1; }}" for n in range(130_000))  # a minute
+    schema = Schema(Kind.PROTOBUF, 'syntax = "proto3";' + "".join(each))
+    asking = asyncio.create_task(child.parse(schema, {}))
+    await asyncio.to_thread(wait_for_files, child, asking)
+    scratch = child._scratch
+    with pytest.raises(InvalidSchema, match="takes more than 2 s"):
+        await asking
+    assert not exists(scratch)
+
+
+async def test_the_process_ends_with_its_parent_and_cleans_up(child: ParsingChild) -> None:
+    await child.parse(AVRO, {})
+    running = child._process
+    assert running is not None
+    assert running.stdin is not None
+    assert exists(child._scratch)
+    running.stdin.close()  # as the end of the parent does
+    assert await asyncio.to_thread(running.wait) == 0
+    assert not exists(child._scratch)
 
 
 async def test_a_process_that_was_killed_while_idle_is_replaced(child: ParsingChild) -> None:
