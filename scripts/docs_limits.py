@@ -417,6 +417,44 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
             "count",
             "then the record is given up without a letter, and its offset is logged",
         ),
+        Limit(
+            "runs of a window in one description",
+            "ottla.sharing.describing:MOST_RUNS",
+            "count",
+            "more cannot be drawn; the description says that it was cut",
+        ),
+        Limit(
+            "partitions described with their windows in one request",
+            "ottla.broker.handlers.share_offsets:MOST_WINDOWS",
+            "count",
+            "a request must not make a response of any size",
+        ),
+    ),
+    "Console and ottla top": (
+        Limit(
+            "partitions asked for in one sample",
+            "ottla.console.budget:MOST_PARTITIONS",
+            "count",
+            "looking must cost the cluster little; fewer where it answers slowly",
+        ),
+        Limit(
+            "groups asked for in one sample",
+            "ottla.console.budget:MOST_GROUPS",
+            "count",
+            "as above",
+        ),
+        Limit(
+            "series with a history",
+            "ottla.console.history:MOST_RINGS",
+            "count",
+            "the quietest lose theirs, and the page says that it is not kept",
+        ),
+        Limit(
+            "findings that are listed",
+            "ottla.console.attention:MOST_FINDINGS",
+            "count",
+            "the others are counted",
+        ),
     ),
     "Tiered storage": (
         Limit(

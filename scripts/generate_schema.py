@@ -56,9 +56,27 @@ EXTENSIONS = [
     ("DescribeShareGroupOffsetsRequest", "from_leader", "bool", False, 10_000),
     ("DescribeShareGroupOffsetsResponsePartition", "in_flight", "int64", -1, 10_000),
     ("DescribeShareGroupOffsetsResponsePartition", "delivery_complete_count", "int64", -1, 10_001),
+    ("DescribeShareGroupOffsetsRequest", "window_runs", "int32", 0, 10_001),
+    ("DescribeShareGroupOffsetsResponsePartition", "window", "[]ShareWindowRun", (), 10_002),
+    ("DescribeShareGroupOffsetsResponsePartition", "members", "[]string", (), 10_003),
+    ("DescribeShareGroupOffsetsResponsePartition", "end_offset", "int64", -1, 10_004),
+    ("DescribeShareGroupOffsetsResponsePartition", "window_cut", "bool", False, 10_005),
+    ("DescribeShareGroupOffsetsResponsePartition", "stalled_ms", "int64", -1, 10_006),
     ("ShareFetchRequest", "is_acquire_only", "bool", False, 10_000),
     ("ShareAcknowledgeRequest", "is_uncounted", "bool", False, 10_000),
 ]
+
+# Structs of these fields, with the type of each part.
+OWN_STRUCTS = {
+    "ShareWindowRun": {
+        "first": "int64",
+        "last": "int64",
+        "state": "int8",
+        "delivery_count": "int16",
+        "member": "int16",
+        "lock_ms": "int32",
+    }
+}
 
 Span = tuple[int, int]
 
@@ -238,9 +256,15 @@ def message_facts(name: str, kind: EntityType) -> tuple[Structs, Span, int | Non
     ordered = in_schema_order(classes, structs)
     for struct, field_name, kafka_type, default, tag in EXTENSIONS:
         if struct in ordered:
-            field = FieldFacts(field_name, kafka_type, False, False, default, tag=tag)
+            inner = kafka_type.removeprefix("[]")
+            is_struct = inner in OWN_STRUCTS
+            is_array = inner != kafka_type
+            field = FieldFacts(field_name, inner, is_struct, is_array, default, tag=tag)
             field.present = field.tagged = flexible
             ordered[struct][field_name] = field
+            for part, part_type in OWN_STRUCTS.get(inner, {}).items():
+                own = FieldFacts(part, part_type, False, False, present=flexible)
+                ordered.setdefault(inner, {})[part] = own
     return (
         ordered,
         span(sorted(classes), name),

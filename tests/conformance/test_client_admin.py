@@ -430,3 +430,38 @@ async def test_nodes_and_who_leads(admin: Admin) -> None:
     assert unknown.value.code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
     with pytest.raises(UnknownTopic, match=f"{topic}-5"):
         await admin.reassign_partitions({place: [1], TopicPartition(topic, 5): [1]})
+
+
+async def test_sizes_of_logs_and_free_space(admin: Admin, admin_bootstrap: str, topic: str) -> None:
+    produce(admin_bootstrap, topic, 0, 3)
+    [found] = await admin.describe_log_dirs()
+    assert found.error is None
+    assert found.sizes[TopicPartition(topic, 0)] > 0
+    assert found.sizes[TopicPartition(topic, 1)] == 0
+    assert found.total_bytes is not None
+    assert found.usable_bytes is not None
+    assert 0 < found.usable_bytes <= found.total_bytes
+
+
+async def test_offsets_of_many_groups_at_once(
+    admin: Admin, admin_bootstrap: str, topic: str, name: str
+) -> None:
+    produce(admin_bootstrap, topic, 0, 3)
+    groups = [f"{name}-{number}" for number in range(5)]
+    for number, group in enumerate(groups[:3]):
+        await admin.alter_group_offsets(group, {(topic, 0): number})
+    found = await admin.list_group_offsets_of(groups)
+    key = TopicPartition(topic, 0)
+    assert found == {
+        groups[0]: {key: 0},
+        groups[1]: {key: 1},
+        groups[2]: {key: 2},
+        groups[3]: {},
+        groups[4]: {},
+    }
+    async with Admin(admin_bootstrap, max_versions={9: 7}) as old:
+        assert await old.list_group_offsets_of(groups[:2]) == {
+            groups[0]: {key: 0},
+            groups[1]: {key: 1},
+        }
+    assert await admin.list_group_offsets_of([]) == {}

@@ -17,6 +17,7 @@ MODULES = (
     "ottla.client.admin.admin",
     "ottla.client.admin.configs",
     "ottla.client.admin.groups",
+    "ottla.client.admin.log_dirs",
     "ottla.client.admin.offsets",
     "ottla.client.admin.resets",
     "ottla.client.admin.topics",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.client.admin.admin import Admin as AsyncAdmin
+from ottla.client.admin.share import MOST_RUNS
 from ottla.client.admin.transactions import LONGEST_TRANSACTION
 from ottla.client.admin.users import DEFAULT_ITERATIONS
 from ottla.client.cluster.cluster import API_TIMEOUT
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
         GroupOffset,
         HangingTransaction,
         ListedOffset,
+        LogDirDescription,
         NodeDescription,
         Position,
         ProducerState,
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
         ScramName,
         ShareGroupDescription,
         ShareGroupOffset,
+        ShareWindow,
         TopicDescription,
         TopicListing,
         TransactionDescription,
@@ -155,31 +158,6 @@ class Admin(Twin[AsyncAdmin]):
         """Topics with their partitions, in the requested order; settings with `configs`."""
         return self._run(self._async.describe_topics(names, configs=configs))
 
-    def describe_configs(
-        self, kind: ConfigKind, name: str, keys: Iterable[str] | None = None
-    ) -> list[ConfigEntry]:
-        """The settings of a topic, a broker (by its id) or a group, by name."""
-        return self._run(self._async.describe_configs(kind, name, keys))
-
-    def alter_configs(
-        self,
-        kind: ConfigKind,
-        name: str,
-        configs: Mapping[str, str | None],
-        *,
-        validate_only: bool = False,
-    ) -> None:
-        """Set these keys and leave the others alone; None takes a key back to its default.
-
-        >>> from ottla.sync import Admin
-        >>> with Admin("127.0.0.1:9092") as admin:
-        ...     admin.alter_configs("topic", "orders", {"retention.ms": "86400000"})
-        ...     [found] = admin.describe_configs("topic", "orders", ["retention.ms"])
-        ...     print(found.value, found.is_default)
-        86400000 False
-        """
-        self._run(self._async.alter_configs(kind, name, configs, validate_only=validate_only))
-
     def describe_share_groups(self, names: Iterable[str]) -> list[ShareGroupDescription]:
         """Describe share groups with their members, in the requested order."""
         return self._run(self._async.describe_share_groups(names))
@@ -200,6 +178,16 @@ class Admin(Twin[AsyncAdmin]):
     def list_share_group_offsets(self, group: str) -> list[ShareGroupOffset]:
         """Where a share group is in its partitions, by topic and partition."""
         return self._run(self._async.list_share_group_offsets(group))
+
+    def describe_share_windows(
+        self, group: str, topics: Iterable[str] | None = None, *, max_runs: int = MOST_RUNS
+    ) -> list[ShareWindow]:
+        """Which records of a share group are held, by whom and for how long; None: all its topics.
+
+        Only Ottla tells. Partitions from which no member has fetched since their leader started
+        have no window. At most 64 partitions are described in a call, with up to 2,000 runs each.
+        """
+        return self._run(self._async.describe_share_windows(group, topics, max_runs=max_runs))
 
     def alter_share_group_offsets(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
         """Set the start offsets of a share group that has no members at the moment.
@@ -265,6 +253,16 @@ class Admin(Twin[AsyncAdmin]):
     def list_group_offsets(self, group: str) -> list[GroupOffset]:
         """The committed offsets of a group, with the ends of the logs and the lag."""
         return self._run(self._async.list_group_offsets(group))
+
+    def list_group_offsets_of(
+        self, groups: Iterable[str], *, return_errors: bool = False
+    ) -> dict[str, dict[TopicPartition, int] | KafkaError]:
+        """The committed offsets of many groups, without the ends of logs; a request a coordinator.
+
+        Raises `PartialFailure` if some cannot be read; with `return_errors` they are returned with
+        their errors instead.
+        """
+        return self._run(self._async.list_group_offsets_of(groups, return_errors=return_errors))
 
     def alter_group_offsets(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
         """Set the offsets of a group that has no members at the moment.
@@ -361,6 +359,31 @@ class Admin(Twin[AsyncAdmin]):
     def delete_records(self, before: Mapping[tuple[str, int], int]) -> dict[TopicPartition, int]:
         """Delete the records below these offsets (-1: all); answers with the new log starts."""
         return self._run(self._async.delete_records(before))
+
+    def describe_configs(
+        self, kind: ConfigKind, name: str, keys: Iterable[str] | None = None
+    ) -> list[ConfigEntry]:
+        """The settings of a topic, a broker (by its id) or a group, by name."""
+        return self._run(self._async.describe_configs(kind, name, keys))
+
+    def alter_configs(
+        self,
+        kind: ConfigKind,
+        name: str,
+        configs: Mapping[str, str | None],
+        *,
+        validate_only: bool = False,
+    ) -> None:
+        """Set these keys and leave the others alone; None takes a key back to its default.
+
+        >>> from ottla.sync import Admin
+        >>> with Admin("127.0.0.1:9092") as admin:
+        ...     admin.alter_configs("topic", "orders", {"retention.ms": "86400000"})
+        ...     [found] = admin.describe_configs("topic", "orders", ["retention.ms"])
+        ...     print(found.value, found.is_default)
+        86400000 False
+        """
+        self._run(self._async.alter_configs(kind, name, configs, validate_only=validate_only))
 
     def create_user(
         self,
@@ -507,3 +530,17 @@ class Admin(Twin[AsyncAdmin]):
     def list_reassignments(self) -> dict[TopicPartition, Reassignment]:
         """The reassignments that are under way; Ottla carries them out at once and has none."""
         return self._run(self._async.list_reassignments())
+
+    def describe_log_dirs(self) -> list[LogDirDescription]:
+        """The directories of all live brokers, with free space and the size of each partition.
+
+        No log is opened for it. A partition that is being moved to another directory counts there,
+        too.
+
+        >>> from ottla.sync import Admin
+        >>> with Admin("127.0.0.1:9092") as admin:
+        ...     [found] = admin.describe_log_dirs()
+        ...     print(found.sizes["orders", 0] > 0, found.error)
+        True None
+        """
+        return self._run(self._async.describe_log_dirs())

@@ -105,7 +105,7 @@ def test_a_shell_completes_commands_and_their_options() -> None:
         return set(done.stdout.split())
 
     assert completed("ottla ") >= set(COMMANDS)
-    assert completed("ottla top") == {"topic"}
+    assert completed("ottla top") == {"top", "topic"}
     assert "--ephemeral" in completed("ottla broker --eph")
 
 

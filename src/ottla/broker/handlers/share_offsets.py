@@ -3,7 +3,9 @@
 Describe returns the share coordinator's state: the start offset, and from v1 the lag (KIP-1226),
 the number of records below the high watermark that are not settled. Only the partition's leader
 knows how many records members hold: the coordinator asks it by the same API, with a tagged field,
-and returns the number in another one (both are Ottla's own). Alter and delete need an empty group;
+and returns the number in another one. With `window_runs` it returns the window as well: the state
+of each record between start and end, who holds it and for how long, for the first 64 partitions of
+a request. All these fields are Ottla's own. Alter and delete need an empty group;
 altering resets a share-partition's state to the given offset.
 
 Permissions: to describe, describe on the group and on each topic, or cluster action for nodes; to
@@ -13,7 +15,7 @@ alter, read on both; to delete, delete on the group and read on each topic.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.broker.errors import ApiError
 from ottla.broker.running.peers import PeerUnreachable
@@ -24,6 +26,7 @@ from ottla.coordination.share_state.records import ShareKey
 from ottla.log.errors import LogError
 from ottla.metadata.image import NO_LEADER
 from ottla.metadata.security.acls import Operation, Resource
+from ottla.sharing.describing import Held
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema import alter_share_group_offsets as alter
 from ottla.wire.schema import delete_share_group_offsets as delete
@@ -50,6 +53,24 @@ if TYPE_CHECKING:
 DESCRIBE, READ, TOPIC = Operation.DESCRIBE, Operation.READ, Resource.TOPIC
 UNKNOWN = -1
 LATEST = -1  # the timestamp for the end
+MOST_WINDOWS: Final = 64
+"""Partitions of a request that are described with their windows: 4 MB of response at most."""
+
+
+class Windows:
+    """How many runs of a window the next partition of a request gets."""
+
+    __slots__ = ("_left", "_runs")
+
+    def __init__(self, runs: int) -> None:
+        self._runs = runs
+        self._left = MOST_WINDOWS
+
+    def take(self) -> int:
+        if self._runs <= 0 or self._left == 0:
+            return 0
+        self._left -= 1
+        return self._runs
 
 
 class Leaders(NamedTuple):
@@ -60,20 +81,30 @@ class Leaders(NamedTuple):
     shares: Lazy[LedSharePartitions]
     peers: Lazy[Peers]
 
-    async def in_flight(self, key: ShareKey, topic: str) -> int:
-        """The number of records in flight; -1 if the leader does not answer."""
+    async def held(self, key: ShareKey, topic: str, runs: int) -> Held:
+        """What members hold, with so many runs of the window; unknown if the leader is away."""
         leader = self.cluster.image.topics_by_name[topic].partitions[key.partition].leader
         if leader == self.cluster.node_id:
-            return self.shares().in_flight(key.group_id, key.topic_id.bytes, key.partition)
+            return self.shares().held(key.group_id, key.topic_id.bytes, key.partition, runs)
         asked = describe.DescribeShareGroupOffsetsRequestTopic(topic, [key.partition])
         group = describe.DescribeShareGroupOffsetsRequestGroup(key.group_id, [asked])
-        request = describe.DescribeShareGroupOffsetsRequest([group], from_leader=True)
+        request = describe.DescribeShareGroupOffsetsRequest(
+            [group], from_leader=True, window_runs=runs
+        )
         try:
             answer = await self.peers().ask(leader, request, 1)
         except PeerUnreachable:
-            return UNKNOWN
-        held: int = answer.groups[0].topics[0].partitions[0].in_flight
-        return held
+            return Held(UNKNOWN)
+        row: describe.DescribeShareGroupOffsetsResponsePartition
+        row = answer.groups[0].topics[0].partitions[0]
+        return Held(
+            row.in_flight,
+            row.window,
+            row.members,
+            row.end_offset,
+            row.window_cut,
+            row.stalled_ms,
+        )
 
     async def end_offset(self, topic: str, index: int) -> int:
         """The high watermark."""
@@ -105,14 +136,17 @@ async def describe_share_group_offsets(
 ) -> describe.DescribeShareGroupOffsetsResponse:
     described = []
     leaders = Leaders(cluster, partitions, shares, peers)
+    windows = Windows(request.window_runs)
     for group in request.groups:
         try:
             if request.from_leader:
                 context.require_cluster(Operation.CLUSTER_ACTION)
-                described.append(_held_here(cluster, shares(), group))
+                described.append(_held_here(cluster, shares(), group, request.window_runs))
             else:
                 context.require(Operation.DESCRIBE, Resource.GROUP, group.group_id)
-                described.append(await _describe(context, leaders, groups(), persister(), group))
+                described.append(
+                    await _describe(context, leaders, groups(), persister(), group, windows)
+                )
         except ApiError as error:
             described.append(
                 describe.DescribeShareGroupOffsetsResponseGroup(
@@ -126,8 +160,9 @@ def _held_here(
     cluster: Cluster,
     shares: LedSharePartitions,
     asked: describe.DescribeShareGroupOffsetsRequestGroup,
+    runs: int,
 ) -> describe.DescribeShareGroupOffsetsResponseGroup:
-    """Answer the coordinator: how many records members hold."""
+    """Answer the coordinator: which records members hold."""
     topics = []
     for topic in asked.topics or ():
         found = cluster.image.topic(topic.topic_name)
@@ -136,7 +171,7 @@ def _held_here(
             describe.DescribeShareGroupOffsetsResponsePartition(
                 index,
                 UNKNOWN,
-                in_flight=shares.in_flight(asked.group_id, topic_id, index),
+                **shares.held(asked.group_id, topic_id, index, runs)._asdict(),
             )
             for index in topic.partitions
         ]
@@ -152,6 +187,7 @@ async def _describe(
     groups: GroupService,
     persister: Persister,
     asked: describe.DescribeShareGroupOffsetsRequestGroup,
+    windows: Windows,
 ) -> describe.DescribeShareGroupOffsetsResponseGroup:
     wanted = None
     hidden = []
@@ -174,7 +210,7 @@ async def _describe(
             continue
         ids[partition.topic] = _id_bytes(partition.topic_id)
         topics[partition.topic].append(
-            await _summed_up(leaders, groups, persister, asked.group_id, partition)
+            await _summed_up(leaders, groups, persister, asked.group_id, partition, windows)
         )
     return describe.DescribeShareGroupOffsetsResponseGroup(
         asked.group_id,
@@ -206,6 +242,7 @@ async def _summed_up(
     persister: Persister,
     group_id: str,
     partition: m.SharePartition,
+    windows: Windows,
 ) -> describe.DescribeShareGroupOffsetsResponsePartition:
     row = describe.DescribeShareGroupOffsetsResponsePartition
     if not partition.has_state or partition.topic_id is None:
@@ -226,8 +263,8 @@ async def _summed_up(
         answer.start_offset,
         answer.leader_epoch,
         answer.lag(end),
-        in_flight=await leaders.in_flight(key, partition.topic),
         delivery_complete_count=answer.delivery_complete_count,
+        **(await leaders.held(key, partition.topic, windows.take()))._asdict(),
     )
 
 

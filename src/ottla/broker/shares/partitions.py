@@ -24,6 +24,7 @@ from ottla.coordination.share_state.batches import StateBatch
 from ottla.coordination.share_state.records import ShareKey
 from ottla.redaction import printable
 from ottla.sharing.dead_letters import mourned
+from ottla.sharing.describing import Held, held
 from ottla.sharing.partition import SharePartition
 from ottla.sharing.requests import FENCING, client_error
 from ottla.sharing.values import BadPersistedState, PersistedState, ShareError
@@ -87,10 +88,17 @@ class LedSharePartition:
         self._cold = ColdReads(services.tiering, hosted, self.pass_on)
         self._timer: asyncio.TimerHandle | None = None
         self._armed_for = 0
+        self._moved_ms = services.clock.monotonic_ms()
+        """When the start moved last, or the window got its first records."""
         self._last_waiting: asyncio.Future[None] | None = None
         """Done when the last write that waits for dead letters has been sent."""
         self.loading = asyncio.ensure_future(self._load())
         self.loading.add_done_callback(lambda _: self.line.wake_all())
+
+    @property
+    def moved_ms(self) -> int:
+        """When the start moved last, or the window got its first records (monotonic)."""
+        return self._moved_ms
 
     @property
     def _config(self) -> ShareGroupConfig:
@@ -212,6 +220,9 @@ class LedSharePartition:
         if machine is None:
             return NOTHING
         committed = self._config.reads_committed
+        now = self._services.clock.monotonic_ms()
+        if machine.start_offset == machine.end_offset:
+            self._moved_ms = now
         ahead = self._shares.reads.use(self._ahead)
         delivered = deliver(
             self.hosted.log,
@@ -221,7 +232,7 @@ class LedSharePartition:
             turn,
             max_bytes,
             committed=committed,
-            now_ms=self._services.clock.monotonic_ms(),
+            now_ms=now,
         )
         self.deliveries += delivered.offsets
         self._arm()
@@ -270,7 +281,10 @@ class LedSharePartition:
         async def settle() -> ErrorCode:
             answer = await sent
             if answer.error == ErrorCode.NONE:
+                start = machine.start_offset
                 machine.write_succeeded(write.write_id)
+                if machine.start_offset != start:
+                    self._moved_ms = self._services.clock.monotonic_ms()
                 self.pass_on()
                 return ErrorCode.NONE
             why = answer.message or answer.error.name
@@ -392,10 +406,12 @@ class LedSharePartitions:
             if led is not None:
                 led.pass_on()
 
-    def in_flight(self, group: str, topic_id: bytes, index: int) -> int:
-        """How many records members hold; none if it is not loaded."""
+    def held(self, group: str, topic_id: bytes, index: int, most_runs: int) -> Held:
+        """Records that members hold; nothing if it is not loaded."""
         led = self._led.get(ShareKey(group, topic_uuid(topic_id), index))
-        return 0 if led is None or led.machine is None else led.machine.in_flight
+        if led is None or led.machine is None:
+            return Held(0)
+        return held(led.machine, self._services.clock.monotonic_ms(), led.moved_ms, most_runs)
 
     def release(self, group: str, member: str, topic_id: bytes, index: int) -> None:
         """Release the records of a member in a loaded share-partition."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self
 
 from ottla.client.admin.acls import AclCalls
+from ottla.client.admin.log_dirs import LogDirCalls
 from ottla.client.admin.nodes import NodeCalls
 from ottla.client.admin.quotas import QuotaCalls
 from ottla.client.admin.share import ShareGroupCalls
@@ -29,7 +30,14 @@ if TYPE_CHECKING:
 
 
 class Admin(
-    TopicCalls, ShareGroupCalls, TransactionCalls, UserCalls, AclCalls, QuotaCalls, NodeCalls
+    TopicCalls,
+    ShareGroupCalls,
+    TransactionCalls,
+    UserCalls,
+    AclCalls,
+    QuotaCalls,
+    NodeCalls,
+    LogDirCalls,
 ):
     """An async context manager; `bootstrap` is "host:port,..." or a sequence of "host:port".
 

@@ -9,9 +9,10 @@ from ottla.client.admin.base import by_topic, check_parts, each
 from ottla.client.admin.offsets import OffsetCalls
 from ottla.client.admin.types import GroupDescription, GroupListing, GroupMember, GroupOffset
 from ottla.client.cluster.cluster import Coordinator, together
+from ottla.client.cluster.retry import is_passing
 from ottla.client.cluster.view import TopicPartition
 from ottla.client.consumer.protocol import read_assignment
-from ottla.client.errors import KafkaError, UnsupportedApi, check, failure
+from ottla.client.errors import KafkaError, UnsupportedApi, check, failure, raise_failures
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -39,10 +40,11 @@ from ottla.wire.schema.offset_fetch import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
 # From version 10 on the offset APIs speak of topic ids; these calls speak of names.
 _LAST_WITH_NAMES = 9
+_FIRST_WITH_GROUPS = 8
 
 
 class GroupCalls(OffsetCalls):
@@ -108,6 +110,24 @@ class GroupCalls(OffsetCalls):
             GroupOffset(key.topic, key.partition, offset, metadata, ends.get(key))
             for key, (offset, metadata) in sorted(committed.items())
         ]
+
+    async def list_group_offsets_of(
+        self, groups: Iterable[str], *, return_errors: bool = False
+    ) -> dict[str, dict[TopicPartition, int] | KafkaError]:
+        """The committed offsets of many groups, without the ends of logs; a request a coordinator.
+
+        Raises `PartialFailure` if some cannot be read; with `return_errors` they are returned with
+        their errors instead.
+        """
+        wanted = arguments.texts("groups", groups)
+        arguments.flag("return_errors", return_errors)
+        found = await self._client.retry(lambda: self._committed_of(wanted))
+        if not return_errors:
+            raise_failures(
+                "read the offsets of groups",
+                {key: one if isinstance(one, KafkaError) else None for key, one in found.items()},
+            )
+        return found
 
     async def alter_group_offsets(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
         """Set the offsets of a group that has no members at the moment.
@@ -241,6 +261,56 @@ class GroupCalls(OffsetCalls):
         return GroupDescription(
             name, "classic", group.group_state, group.protocol_data, node, members
         )
+
+    async def _committed_of(
+        self, groups: Sequence[str]
+    ) -> dict[str, dict[TopicPartition, int] | KafkaError]:
+        found: dict[str, dict[TopicPartition, int] | KafkaError] = {}
+        nodes: dict[int, list[str]] = {}
+        for group in groups:
+            try:
+                node = await self._client.coordinator_of(Coordinator(group))
+            except KafkaError as error:
+                if is_passing(error):
+                    raise
+                found[group] = error
+            else:
+                nodes.setdefault(node, []).append(group)
+        for answers in await together(self._committed_at(some) for some in nodes.values()):
+            found |= answers
+        return {group: found[group] for group in groups}
+
+    async def _committed_at(
+        self, groups: Sequence[str]
+    ) -> dict[str, dict[TopicPartition, int] | KafkaError]:
+        """Of groups that have one coordinator."""
+        try:
+            answer: OffsetFetchResponse = await self._client.send(
+                OffsetFetchRequest(
+                    groups=[OffsetFetchRequestGroup(group, topics=None) for group in groups]
+                ),
+                to=Coordinator(groups[0]),
+                min_version=_FIRST_WITH_GROUPS,
+                max_version=_LAST_WITH_NAMES,
+            )
+        except UnsupportedApi:  # an old broker takes one group in a request
+            alone = [await self._committed(group) for group in groups]
+            return {
+                group: {key: offset for key, (offset, _) in one.items()}
+                for group, one in zip(groups, alone, strict=True)
+            }
+        found: dict[str, dict[TopicPartition, int] | KafkaError] = {}
+        for group in answer.groups:
+            error = failure(group.error_code, f"read the offsets of group {group.group_id!r}")
+            if error is not None and is_passing(error):
+                raise error
+            found[group.group_id] = error or {
+                TopicPartition(topic.name, one.partition_index): one.committed_offset
+                for topic in group.topics
+                for one in topic.partitions
+                if not one.error_code and one.committed_offset >= 0
+            }
+        return found
 
     async def _committed(self, group: str) -> dict[TopicPartition, tuple[int, str | None]]:
         answer: OffsetFetchResponse = await self._client.send(

@@ -8,15 +8,22 @@ groups, and their settings are those of `alter_configs("group", ...)`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ottla.client import arguments
 from ottla.client.admin.base import by_topic, check_parts, each
+from ottla.client.admin.configs import ConfigCalls
 from ottla.client.admin.resets import ResetCalls, check_target
-from ottla.client.admin.types import ShareGroupDescription, ShareGroupMember, ShareGroupOffset
+from ottla.client.admin.types import (
+    ShareGroupDescription,
+    ShareGroupMember,
+    ShareGroupOffset,
+    ShareWindow,
+    ShareWindowRun,
+)
 from ottla.client.cluster.cluster import Coordinator, together
 from ottla.client.cluster.view import TopicPartition
-from ottla.client.errors import check, failure
+from ottla.client.errors import KafkaError, UnsupportedApi, check, failure
 from ottla.wire.schema.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestPartition,
@@ -31,7 +38,11 @@ from ottla.wire.schema.delete_share_group_offsets import (
 from ottla.wire.schema.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
+    DescribeShareGroupOffsetsRequestTopic,
     DescribeShareGroupOffsetsResponse,
+)
+from ottla.wire.schema.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsResponsePartition as _Described,
 )
 from ottla.wire.schema.share_group_describe import (
     ShareGroupDescribeRequest,
@@ -42,10 +53,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from ottla.client.admin.resets import OffsetMove, ResetTarget
-    from ottla.client.errors import KafkaError
 
 
-class ShareGroupCalls(ResetCalls):
+MOST_RUNS: Final = 2_000
+"""Of a window: more than a picture can show."""
+_SETTINGS: Final = (
+    "share.partition.max.record.locks",
+    "share.delivery.count.limit",
+    "share.record.lock.duration.ms",
+)
+
+
+class ShareGroupCalls(ResetCalls, ConfigCalls):
     """Describe and delete share groups; read and set their start offsets."""
 
     async def describe_share_groups(self, names: Iterable[str]) -> list[ShareGroupDescription]:
@@ -102,6 +121,76 @@ class ShareGroupCalls(ResetCalls):
             return sorted(offsets, key=lambda one: (one.topic, one.partition))
 
         return await self._client.retry(attempt)
+
+    async def describe_share_windows(
+        self,
+        group: str,
+        topics: Iterable[str] | None = None,
+        *,
+        max_runs: int = MOST_RUNS,
+    ) -> list[ShareWindow]:
+        """Which records of a share group are held, by whom and for how long; None: all its topics.
+
+        Only Ottla tells. Partitions from which no member has fetched since their leader started
+        have no window. At most 64 partitions are described in a call, with up to 2,000 runs each.
+        """
+        arguments.text("group", group)
+        names = None if topics is None else set(arguments.texts("topics", topics))
+        max_runs = arguments.whole("max_runs", max_runs, 1, MOST_RUNS)
+        request = DescribeShareGroupOffsetsRequest(
+            [DescribeShareGroupOffsetsRequestGroup(group, topics=None)], window_runs=max_runs
+        )
+        if names is not None:
+            asked = await self._client.topics(names)
+            request = request._replace(
+                groups=[
+                    DescribeShareGroupOffsetsRequestGroup(
+                        group,
+                        [
+                            DescribeShareGroupOffsetsRequestTopic(
+                                name, [one.index for one in topic.partitions]
+                            )
+                            for name, topic in asked.items()
+                        ],
+                    )
+                ]
+            )
+        what = f"describe the windows of share group {group!r}"
+
+        async def attempt() -> list[tuple[TopicPartition, _Described]]:
+            answer: DescribeShareGroupOffsetsResponse = await self._client.send(
+                request, to=Coordinator(group)
+            )
+            found = answer.groups[0]
+            check(found.error_code, what, found.error_message)
+            rows = [
+                (TopicPartition(topic.topic_name, one.partition_index), one)
+                for topic in found.topics
+                for one in topic.partitions
+                if not one.error_code and one.start_offset >= 0
+            ]
+            if rows and all(one.in_flight < 0 for _, one in rows):
+                raise UnsupportedApi("the broker does not tell who holds which records")
+            return sorted((key, one) for key, one in rows if one.end_offset >= 0)
+
+        described = await self._client.retry(attempt)
+        ends = await self._ends(key for key, _ in described)
+        settings = await self._window_settings(group) if described else {}
+        return [
+            _window(key, one, ends.get(key, one.end_offset), settings) for key, one in described
+        ]
+
+    async def _window_settings(self, group: str) -> dict[str, int]:
+        """The settings that windows depend on, as far as they may be seen."""
+        try:
+            entries = await self.describe_configs("group", group, _SETTINGS)
+        except KafkaError:
+            return {}
+        return {
+            one.name: int(one.value)
+            for one in entries
+            if one.value is not None and one.value.isdigit()
+        }
 
     async def alter_share_group_offsets(
         self, group: str, offsets: Mapping[tuple[str, int], int]
@@ -226,6 +315,26 @@ class ShareGroupCalls(ResetCalls):
             )
 
         return await self._client.retry(attempt)
+
+
+def _window(
+    key: TopicPartition, one: _Described, log_end: int, settings: Mapping[str, int]
+) -> ShareWindow:
+    locks, limit, lock = (settings.get(name, 0) for name in _SETTINGS)
+    return ShareWindow(
+        topic=key.topic,
+        partition=key.partition,
+        start=one.window[0].first if one.window else one.end_offset,
+        end=one.end_offset,
+        log_end=log_end,
+        runs=[ShareWindowRun(*run) for run in one.window],
+        members=list(one.members),
+        max_locks=locks,
+        limit=limit,
+        lock_ms=lock,
+        stalled_ms=max(0, one.stalled_ms),
+        cut=one.window_cut,
+    )
 
 
 def _known(number: int) -> int | None:

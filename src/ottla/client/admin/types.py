@@ -91,6 +91,22 @@ class Reassignment:
 
 
 @dataclass(frozen=True, slots=True)
+class LogDirDescription:
+    """A directory of a broker, with the bytes of each partition in it.
+
+    `total_bytes` and `usable_bytes` are None if an old broker does not report them; `error` says
+    why the directory is offline, and is None if it is not.
+    """
+
+    broker_id: int
+    path: str
+    total_bytes: int | None
+    usable_bytes: int | None
+    sizes: Mapping[TopicPartition, int]
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class CreatedTopic:
     """A created topic; counts are -1 if an old broker does not report them."""
 
@@ -221,6 +237,53 @@ class ShareGroupOffset:
     lag: int | None
     in_flight: int | None = None
     delivered: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ShareWindowRun:
+    """Offsets from `first` to `last` in one state.
+
+    `state` is Kafka's number: 0 available, 1 acquired, 2 acknowledged, 3 archiving, 4 archived; -1
+    is unknown. `member` counts in `ShareWindow.members`, or is -1; `lock_ms` is the time that is
+    left of the lock.
+    """
+
+    first: int
+    last: int
+    state: int
+    deliveries: int = 0
+    member: int = -1
+    lock_ms: int = 0
+
+    @property
+    def records(self) -> int:
+        """How many offsets it has."""
+        return self.last - self.first + 1
+
+
+@dataclass(frozen=True, slots=True)
+class ShareWindow:
+    """The records of a share-partition between `start` and `end`, by state and holder.
+
+    `end` is the first offset beyond the window. `max_locks`, `limit` and `lock_ms` are settings of
+    the group: the size of the window, deliveries of a record and the time of a lock; 0 if they are
+    not known. `stalled_ms` is how long the start has not moved. With `cut` there were more runs
+    than were asked for, and the last are missing.
+    """
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    log_end: int
+    runs: Sequence[ShareWindowRun]
+    members: Sequence[str] = ()
+    max_locks: int = 0
+    limit: int = 0
+    lock_ms: int = 0
+    stalled_ms: int = 0
+    source: Literal["leader", "state topic"] = "leader"
+    cut: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ class DescribeShareGroupOffsetsRequestGroup(NamedTuple):
 class DescribeShareGroupOffsetsRequest(NamedTuple):
     groups: Sequence[DescribeShareGroupOffsetsRequestGroup] = ()
     from_leader: bool = False
+    window_runs: int = 0
 
 
 DESCRIBE_SHARE_GROUP_OFFSETS_REQUEST = Message(
@@ -39,9 +40,19 @@ DESCRIBE_SHARE_GROUP_OFFSETS_REQUEST = Message(
         DescribeShareGroupOffsetsRequest: (
             Field("groups", DescribeShareGroupOffsetsRequestGroup, array=True),
             Field("from_leader", "bool", tag=10000),
+            Field("window_runs", "int32", tag=10001),
         ),
     },
 )
+
+
+class ShareWindowRun(NamedTuple):
+    first: int = 0
+    last: int = 0
+    state: int = 0
+    delivery_count: int = 0
+    member: int = 0
+    lock_ms: int = 0
 
 
 class DescribeShareGroupOffsetsResponsePartition(NamedTuple):
@@ -53,6 +64,11 @@ class DescribeShareGroupOffsetsResponsePartition(NamedTuple):
     error_message: str | None = None
     in_flight: int = -1
     delivery_complete_count: int = -1
+    window: Sequence[ShareWindowRun] = ()
+    members: Sequence[str] = ()
+    end_offset: int = -1
+    window_cut: bool = False
+    stalled_ms: int = -1
 
 
 class DescribeShareGroupOffsetsResponseTopic(NamedTuple):
@@ -80,6 +96,14 @@ DESCRIBE_SHARE_GROUP_OFFSETS_RESPONSE = Message(
     (0, 1),
     0,
     {
+        ShareWindowRun: (
+            Field("first", "int64"),
+            Field("last", "int64"),
+            Field("state", "int8"),
+            Field("delivery_count", "int16"),
+            Field("member", "int16"),
+            Field("lock_ms", "int32"),
+        ),
         DescribeShareGroupOffsetsResponsePartition: (
             Field("partition_index", "int32"),
             Field("start_offset", "int64"),
@@ -89,6 +113,11 @@ DESCRIBE_SHARE_GROUP_OFFSETS_RESPONSE = Message(
             Field("error_message", "string", nullable=ALWAYS),
             Field("in_flight", "int64", tag=10000),
             Field("delivery_complete_count", "int64", tag=10001),
+            Field("window", ShareWindowRun, array=True, tag=10002),
+            Field("members", "string", array=True, tag=10003),
+            Field("end_offset", "int64", tag=10004),
+            Field("window_cut", "bool", tag=10005),
+            Field("stalled_ms", "int64", tag=10006),
         ),
         DescribeShareGroupOffsetsResponseTopic: (
             Field("topic_name", "string"),

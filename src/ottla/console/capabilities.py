@@ -1,0 +1,65 @@
+"""What a cluster can do, in words, from the APIs that it serves. Pure.
+
+Navigation shows what is there; a link to something else gets `explain`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SHARE_GROUPS: Final = "share_groups"
+SHARE_WINDOWS: Final = "share_windows"
+TRANSACTIONS: Final = "transactions"
+LOG_DIRS: Final = "log_dirs"
+TIER: Final = "tier"
+TELEMETRY: Final = "telemetry"
+NODES: Final = "nodes"
+
+# The API that a word needs, its lowest version, and the first release of Kafka that has it.
+_APIS: Final[Mapping[str, tuple[int, int, str]]] = {
+    SHARE_GROUPS: (77, 0, "share groups exist since Kafka 4.2, with the feature share.version"),
+    TRANSACTIONS: (66, 0, "transactions can be listed since Kafka 3.0"),
+    LOG_DIRS: (35, 1, "sizes of logs can be asked for since Kafka 1.0"),
+    TIER: (2, 9, "the borders of tiers can be asked for since Kafka 3.9"),
+    TELEMETRY: (71, 0, "clients push their metrics since Kafka 3.7, with a plug-in"),
+}
+_OTHERS: Final[Mapping[str, str]] = {
+    SHARE_WINDOWS: "only Ottla tells who holds which record of a queue",
+    NODES: "the cluster has one node",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """The words that hold, and the reason for each that does not."""
+
+    has: frozenset[str]
+
+    def __contains__(self, word: str) -> bool:
+        return word in self.has
+
+    def explain(self, word: str) -> str | None:
+        """Why the cluster does not have it; None if it has."""
+        if word in self.has:
+            return None
+        return _APIS[word][2] if word in _APIS else _OTHERS[word]
+
+
+def capabilities(
+    versions: Mapping[int, tuple[int, int]], *, nodes: int, has_windows: bool
+) -> Capabilities:
+    """From the lowest and highest version of each API, nodes, and what a queue answered."""
+    found = {
+        word
+        for word, (api, least, _) in _APIS.items()
+        if api in versions and versions[api][1] >= least
+    }
+    if has_windows:
+        found.add(SHARE_WINDOWS)
+    if nodes > 1:
+        found.add(NODES)
+    return Capabilities(frozenset(found))

@@ -1,0 +1,285 @@
+"""The clusters that are looked at: a client each, asked through its snapshot and sampler."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from ottla.client.admin.base import by_topic
+from ottla.client.admin.log_dirs import LogDirCalls
+from ottla.client.admin.nodes import NodeCalls
+from ottla.client.admin.share import ShareGroupCalls
+from ottla.client.admin.transactions import TransactionCalls
+from ottla.client.cluster.cluster import Client
+from ottla.client.cluster.view import NO_LEADER, TopicPartition
+from ottla.client.errors import ClientError
+from ottla.client.security import PLAINTEXT, Security
+from ottla.clock import SYSTEM, Clock
+from ottla.console.attention import DEFAULTS, Attention, Thresholds, attention
+from ottla.console.budget import TICK_S
+from ottla.console.history import History
+from ottla.console.missing import Missing
+from ottla.console.sampler import Sampler
+from ottla.console.snapshot import ClusterAnswer, Kind, LogDir, Snapshot
+from ottla.wire.errors import WireError
+from ottla.wire.records import iter_records
+from ottla.wire.schema.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from ottla.wire.schema.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from ottla.wire.selection import each_batch
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ottla.client.admin.types import (
+        GroupDescription,
+        GroupListing,
+        NodeDescription,
+        ShareGroupDescription,
+        ShareGroupOffset,
+        ShareWindow,
+        TransactionDescription,
+    )
+    from ottla.console.look import Look
+    from ottla.console.snapshot import Committed, Source
+    from ottla.wire.spec import Records
+
+API_TIMEOUT: Final = 5.0
+"""Seconds: a page waits for no cluster longer than this."""
+MOST_HISTORIES: Final = 4
+"""Clusters under one name, one after the other, whose histories are kept."""
+ATTENTION_MS: Final = 1_000
+"""Rules are applied at most once a second, however many pages ask."""
+MOST_TRANSACTIONS: Final = 500
+"""Open transactions that are described: each is a request to its coordinator."""
+MOST_UNPACKED: Final = 16 << 20
+"""Bytes of the one batch that is unpacked for a timestamp."""
+LAST_WITH_NAMES: Final = 12
+"""From version 13 on Fetch speaks of topic ids."""
+LATEST: Final = -1
+EARLIEST: Final = -2
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSettings:
+    """A cluster and how it is reached."""
+
+    name: str
+    bootstrap: str
+    security: Security = field(default=PLAINTEXT, repr=False)
+
+
+class Calls(ShareGroupCalls, TransactionCalls, NodeCalls, LogDirCalls):
+    """Admin calls over a client that others use, too."""
+
+
+class AdminSource:
+    """Asks a cluster by Kafka's protocol."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._calls = Calls(client)
+
+    async def cluster(self) -> ClusterAnswer:
+        view = await self._client.retry(lambda: self._client.refresh(None))
+        connection = await self._client.connection_to("any")
+        return ClusterAnswer(
+            view.cluster_id,
+            view.controller_id,
+            view.brokers,
+            view.topics,
+            dict(connection.versions),
+        )
+
+    async def nodes(self) -> Sequence[NodeDescription]:
+        return await self._calls.describe_nodes()
+
+    async def groups(self) -> Sequence[GroupListing]:
+        return await self._calls.list_groups()
+
+    async def log_dirs(self) -> Sequence[LogDir]:
+        return [
+            LogDir(one.broker_id, one.path, one.total_bytes, one.usable_bytes, one.sizes, one.error)
+            for one in await self._calls.describe_log_dirs()
+        ]
+
+    async def transactions(self) -> Sequence[TransactionDescription]:
+        listed = await self._calls.list_transactions()
+        ids = [one.transactional_id for one in listed[:MOST_TRANSACTIONS]]
+        return await self._calls.describe_transactions(ids)
+
+    async def ends(
+        self, of: Sequence[TopicPartition], *, starts: bool
+    ) -> Mapping[TopicPartition, tuple[int | None, int]]:
+        leaders: dict[int, list[TopicPartition]] = {}
+        topics = self._client.view.topics
+        for key in of:
+            topic = topics.get(key.topic)
+            leader = NO_LEADER if topic is None else topic.leader_of(key.partition)
+            if leader != NO_LEADER:
+                leaders.setdefault(leader, []).append(key)
+        answers = await asyncio.gather(
+            *(self._ends_of(leader, some, starts=starts) for leader, some in leaders.items()),
+            return_exceptions=True,
+        )
+        failed = [one for one in answers if isinstance(one, BaseException)]
+        # A node that is down does not hide what the others tell.
+        for error in failed:
+            if len(failed) == len(answers) or not isinstance(error, ClientError):
+                raise error
+        found = [one for one in answers if not isinstance(one, BaseException)]
+        return {key: one[key] for one in found for key in one}
+
+    async def _ends_of(
+        self, leader: int, of: Sequence[TopicPartition], *, starts: bool
+    ) -> dict[TopicPartition, tuple[int | None, int]]:
+        ends = await self._offsets(leader, of, LATEST)
+        begins = await self._offsets(leader, of, EARLIEST) if starts else {}
+        return {key: (begins.get(key), end) for key, end in ends.items()}
+
+    async def _offsets(
+        self, leader: int, of: Sequence[TopicPartition], at: int
+    ) -> dict[TopicPartition, int]:
+        """Of those that the leader can tell: one that moves is asked for again at the next tick."""
+        request = ListOffsetsRequest(
+            replica_id=-1,
+            topics=[
+                ListOffsetsTopic(topic, [ListOffsetsPartition(number, -1, at) for number in some])
+                for topic, some in by_topic(of).items()
+            ],
+            timeout_ms=int(self._client.request_timeout * 1000),
+        )
+        answer: ListOffsetsResponse = await self._client.send(request, to=leader, min_version=1)
+        return {
+            TopicPartition(topic.name, one.partition_index): one.offset
+            for topic in answer.topics
+            for one in topic.partitions
+            if not one.error_code
+        }
+
+    async def committed(self, groups: Sequence[str]) -> Mapping[str, Committed | ClientError]:
+        return await self._calls.list_group_offsets_of(groups, return_errors=True)
+
+    async def members(self, group: str) -> GroupDescription:
+        [found] = await self._calls.describe_groups([group])
+        return found
+
+    async def shares(self, group: str) -> Sequence[ShareGroupOffset]:
+        return await self._calls.list_share_group_offsets(group)
+
+    async def share_members(self, group: str) -> ShareGroupDescription:
+        [found] = await self._calls.describe_share_groups([group])
+        return found
+
+    async def windows(self, group: str) -> Sequence[ShareWindow]:
+        return await self._calls.describe_share_windows(group)
+
+    async def stamps(
+        self, at: Sequence[tuple[TopicPartition, int]]
+    ) -> Mapping[tuple[TopicPartition, int], int]:
+        found = {}
+        for key, offset in at:  # one after the other: each answer holds a batch
+            stamp = await self._stamp(key, offset)
+            if stamp is not None:
+                found[key, offset] = stamp
+        return found
+
+    async def _stamp(self, key: TopicPartition, offset: int) -> int | None:
+        asked = FetchPartition(key.partition, fetch_offset=offset, partition_max_bytes=1)
+        answer: FetchResponse = await self._client.send(
+            FetchRequest(max_bytes=1, topics=[FetchTopic(key.topic, partitions=[asked])]),
+            to=key,
+            max_version=LAST_WITH_NAMES,
+        )
+        row = answer.responses[0].partitions[0]
+        if row.error_code or not row.records:
+            return None
+        return first_timestamp(row.records, offset)
+
+
+def first_timestamp(fetched: Records, offset: int) -> int | None:
+    """The timestamp of the first record at or after the offset; None if there is none."""
+    try:
+        for batch in each_batch(fetched, partial_tail=True):
+            if batch.last_offset < offset or batch.is_control:
+                continue
+            for record in iter_records(batch, limit=MOST_UNPACKED):
+                if record.offset >= offset:
+                    return record.timestamp
+    except WireError:
+        return None
+    return None
+
+
+class Cluster:
+    """One cluster that is looked at: `look` and `attention` are what views are made from."""
+
+    def __init__(
+        self,
+        settings: ClusterSettings,
+        *,
+        tick_s: float = TICK_S,
+        thresholds: Thresholds = DEFAULTS,
+        clock: Clock = SYSTEM,
+        source: Source | None = None,
+    ) -> None:
+        self.settings = settings
+        self.client: Client | None = None
+        if source is None:
+            self.client = Client(
+                settings.bootstrap,
+                client_id="ottla-console",
+                security=settings.security,
+                api_timeout=API_TIMEOUT,
+            )
+            source = AdminSource(self.client)
+        self.snapshot = Snapshot(settings.name, settings.bootstrap, source, clock)
+        self._histories: dict[str | None, History] = {}
+        self._thresholds = thresholds
+        self._clock = clock
+        self._tick_s = tick_s
+        self._id: str | None = None
+        self.sampler = self._sampler(None)
+        self._attention: tuple[int, Attention] | None = None
+
+    @property
+    def name(self) -> str:
+        return self.settings.name
+
+    def look(self) -> Look:
+        """This moment."""
+        return self.sampler.look()
+
+    def attention(self) -> Attention:
+        """What needs attention, at most a second old."""
+        now = self._clock.monotonic_ms()
+        if self._attention is None or now - self._attention[0] >= ATTENTION_MS:
+            self._attention = now, attention(self.look(), self._thresholds)
+        return self._attention[1]
+
+    async def tick(self) -> None:
+        """One round of samples. Another cluster under this name gets a history of its own."""
+        await self.snapshot.refresh(Kind.CLUSTER)
+        found = self.snapshot.data.cluster.value
+        if not isinstance(found, Missing) and found.id != self._id:
+            self._id = found.id
+            self.sampler = self._sampler(found.id)
+        await self.sampler.tick()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self.snapshot.close()
+        if self.client is not None:
+            await self.client.close()
+
+    def _sampler(self, cluster_id: str | None) -> Sampler:
+        history = self._histories.pop(cluster_id, None) or History()
+        self._histories[cluster_id] = history
+        while len(self._histories) > MOST_HISTORIES:
+            del self._histories[next(iter(self._histories))]
+        return Sampler(self.snapshot, history, self._clock, self._tick_s)

@@ -1,0 +1,1 @@
+"""One module for each page: `page(...)` makes its frozen dataclass from data and the time."""
