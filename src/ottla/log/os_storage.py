@@ -111,6 +111,8 @@ class OsStorage(Storage):
         os.close(fd)
 
     def pwritev(self, fd: int, chunks: Sequence[Buffer], position: int) -> int:
+        if len(chunks) == 1:
+            return os.pwrite(fd, chunks[0], position)
         return os.pwritev(fd, chunks, position)
 
     def write_durably(self, fd: int, chunks: Sequence[Buffer], position: int) -> None:

@@ -366,15 +366,16 @@ class PartitionLog:
             return
         segment = self._segments.active
         before = segment.size
-        chunks = [entry.chunk for entry in staged]
+        chunks = [staged[0].chunk] if len(staged) == 1 else [entry.chunk for entry in staged]
         segment.write(chunks)
         for chunk, base, last, timestamp in staged:
             segment.add(len(chunk), last, timestamp)
             self._tail.add(base, chunk)
+        size = segment.size - before
         if self.fresh is not None:
-            self.fresh.add(chunks, segment.size - before)
-        self._segments.size_bytes += segment.size - before
-        self.log_end_offset = staged[-1].last_offset + 1
+            self.fresh.add(chunks, size)
+        self._segments.size_bytes += size
+        self.log_end_offset = last + 1
 
     def _write_large(self, parts: list[Buffer], last_offset: int, max_timestamp: int) -> None:
         """A batch that the tail does not keep is not copied either."""
