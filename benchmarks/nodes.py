@@ -2,10 +2,12 @@
 
     python -m benchmarks.nodes [--quick] [--only=TEXT]
 
-- cost: processor time of all processes for the same batches, two nodes against one. With a
-  generator beside them, two cores cannot show how much faster two nodes are; how much more they
-  cost says how much two cores carry.
+- cost: processor time of all processes for a record, two nodes against one. With a generator beside
+  them, two cores cannot show how much faster two nodes are; how much more they cost says how much
+  two cores carry. Once each node leads as many partitions as the one does, so that its requests are
+  as large; once two nodes share as many, so that each has half of a request.
 - supervisor: one node process below a supervisor against a broker without one.
+- throughput: two nodes against one, where the generator can have a processor of its own.
 - kill: from SIGKILL of a node until it acknowledges the next record.
 - move: the longest gap between two acknowledgements while a partition moves to another node.
 """
@@ -21,7 +23,7 @@ from contextlib import ExitStack, contextmanager
 from threading import Thread
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from benchmarks._harness import Row, part, report, until_clear
+from benchmarks._harness import Row, part, report, skipped, until_clear
 from benchmarks._ottla import OttlaProcess
 from ottla.sync import Admin
 from ottla.wire.builder import BatchBuilder
@@ -38,7 +40,13 @@ MAX_ROUNDS: Final = 2 if QUICK else 11
 PARTITIONS: Final = 12
 TOPIC: Final = "records"
 RECORDS: Final = 32  # of 500 bytes in a batch
-REQUESTS: Final = 100 if QUICK else 1_000  # each with a batch for every partition of its node
+REQUESTS: Final = 200 if QUICK else 600  # each with a batch for every partition of its node
+WARM_REQUESTS: Final = 50  # logs and files of the journal are there after these
+SLICE: Final = 20  # requests of one side before it is the other's turn
+WINDOW: Final = 4  # requests in flight to a node, so that it never waits for the generator
+PASSES: Final = 4  # that read all of a round
+SETTLE_SECONDS: Final = 1.5  # until the journal rests
+THROUGHPUT_CORES: Final = 3
 KILL_NODES: Final = 4
 BROKERS: Final = 1 if QUICK else 6
 # A third exit within a minute would hand its partitions over instead.
@@ -55,11 +63,11 @@ class Nodes(OttlaProcess):
 
     def __init__(self, count: int, *, supervised: bool = True) -> None:
         super().__init__({} if count == 1 else {"ottla.nodes": str(count)})
-        self._count = count
+        self.count = count
         self._supervised = supervised
 
     def _command(self) -> list[str]:
-        if self._count > 1 or not self._supervised:
+        if self.count > 1 or not self._supervised:
             return super()._command()
         return [sys.executable, "-c", ONE_SUPERVISED, str(self.data_dir)]
 
@@ -72,7 +80,7 @@ class Nodes(OttlaProcess):
 
     def cpu_seconds(self) -> float:
         own = super().cpu_seconds()
-        if self._count == 1 and not self._supervised:
+        if self.count == 1 and not self._supervised:
             return own
         return own + sum(time.clock_gettime(~pid << 3 | 2) for pid in self.processes().values())
 
@@ -93,6 +101,7 @@ sys.exit(run_nodes(config, Setup(1, Path(sys.argv[1]), "text", "warning"), ready
 def main() -> None:
     rows = part("cost", cost_rows)
     rows += part("supervisor", supervisor_rows)
+    rows += part("throughput", throughput_rows)
     rows += part("kill", kill_rows)
     rows += part("move", move_rows)
     report("nodes: several on one machine", rows, ("uvloop",))
@@ -135,102 +144,175 @@ def records(count: int) -> bytes:
     return bytes(builder.build())
 
 
-# -- cost and supervisor --------------------------------------------------------------------------
+# -- load -----------------------------------------------------------------------------------------
 
 
-def produce(broker: Nodes) -> tuple[float, float]:
-    """Processor time in microseconds and seconds of wall time, a record."""
-    one = records(RECORDS)
-    clients = [
-        (
-            RawClient(address),
-            produce_request(TOPIC, dict.fromkeys(partitions, one)),
-        )
-        for _, address, partitions in led(broker.bootstrap)
-    ]
-    frames = [(client, client.frame("produce", 11, body)) for client, body in clients]
-    cpu, began = broker.cpu_seconds(), time.perf_counter()
-    for _ in range(REQUESTS):
-        for client, frame in frames:
-            client.send_bytes(frame)
-        for client, _ in frames:
-            client.receive_frame()
-    took, used = time.perf_counter() - began, broker.cpu_seconds() - cpu
-    for client, _ in frames:
-        client.close()
-    count = REQUESTS * PARTITIONS * RECORDS
-    return used / count * 1e6, took / count
+class Load:
+    """Encoded requests for every node of a broker, over one connection to each of them.
 
+    A request has a batch for each partition that its node leads.
+    """
 
-def consume(broker: Nodes) -> float:
-    """Processor time in microseconds a record, of all that is there."""
-    clients = [
-        (RawClient(address), dict.fromkeys(partitions, 0))
-        for _, address, partitions in led(broker.bootstrap)
-    ]
-    ends = {
-        (index, number): client.offset(TOPIC, -1, partition=index).offset
-        for number, (client, offsets) in enumerate(clients)
-        for index in offsets
-    }
-    count = 0
-    cpu = broker.cpu_seconds()
-    for number, (client, offsets) in enumerate(clients):
-        while offsets:
-            wanted = {(TOPIC, index): offset for index, offset in offsets.items()}
-            answer = client.fetch(fetch_request(wanted, max_bytes=FETCH_BYTES))
-            for data in answer.responses[0].partitions:
-                index = data.partition_index
-                size = len(data.records or b"") // SIZE
-                offsets[index] += size * RECORDS
-                count += size * RECORDS
-                if offsets[index] >= ends[index, number]:
-                    del offsets[index]
-        client.close()
-    return (broker.cpu_seconds() - cpu) / count * 1e6
+    def __init__(self, broker: Nodes) -> None:
+        self.broker = broker
+        self._nodes = [
+            (RawClient(address), partitions) for _, address, partitions in led(broker.bootstrap)
+        ]
+        one = records(RECORDS)
+        self._frames = [
+            (client, client.frame("produce", 11, produce_request(TOPIC, dict.fromkeys(mine, one))))
+            for client, mine in self._nodes
+        ]
+        self.partitions = sum(len(mine) for _, mine in self._nodes)
+        self.produce(WARM_REQUESTS)
+
+    def produce(self, requests: int, window: int = 1) -> float:
+        """So many requests to each node, `window` of them in flight there; seconds."""
+        began = time.perf_counter()
+        for number in range(requests + window):
+            if number >= window:
+                for client, _ in self._frames:
+                    client.receive_frame()
+            if number < requests:
+                for client, frame in self._frames:
+                    client.send_bytes(frame)
+        return time.perf_counter() - began
+
+    def records_of(self, requests: int) -> int:
+        return requests * self.partitions * RECORDS
+
+    def consume(self, requests: int) -> None:
+        """The records of the first so many requests."""
+        left = [(client, dict.fromkeys(partitions, 0)) for client, partitions in self._nodes]
+        while left:
+            for client, offsets in left:
+                wanted = {(TOPIC, index): offset for index, offset in offsets.items()}
+                client.send("fetch", 12, fetch_request(wanted, max_bytes=FETCH_BYTES))
+            for client, offsets in left:
+                _, answer = client.receive("fetch", 12)
+                for data in answer.responses[0].partitions:
+                    offsets[data.partition_index] += len(data.records or b"") // SIZE * RECORDS
+                    if offsets[data.partition_index] >= requests * RECORDS:
+                        del offsets[data.partition_index]
+            left = [(client, offsets) for client, offsets in left if offsets]
+
+    def close(self) -> None:
+        for client, _ in self._nodes:
+            client.close()
 
 
 SIZE: Final = len(records(RECORDS))
 
 
+@contextmanager
+def loads(*brokers: Nodes, partitions: int, per_node: bool) -> Iterator[list[Load]]:
+    """Of brokers that are up together; `partitions` in all, or for each node."""
+    with ExitStack() as stack:
+        found = []
+        for broker in brokers:
+            stack.enter_context(broker)
+            with Admin(broker.bootstrap) as admin:
+                count = partitions * broker.count if per_node else partitions
+                admin.create_topic(TOPIC, partitions=count)
+            load = Load(broker)
+            stack.callback(load.close)
+            found.append(load)
+        yield found
+
+
+def in_turns(sides: Sequence[Load], turn: int) -> Sequence[Load]:
+    """So that each is the first as often as the other."""
+    return sides if turn % 2 == 0 else sides[::-1]
+
+
+# -- cost, supervisor and throughput --------------------------------------------------------------
+
+
 def cost_rows() -> list[Row]:
-    two, one = Nodes(2), Nodes(1, supervised=False)
+    """Requests to two nodes are as large as those to one, as with twice the partitions, or half."""
+    rows = _costs("12 partitions a node", per_node=True)
+    return rows + _costs("12 partitions in all", per_node=False)
+
+
+def _costs(what: str, *, per_node: bool) -> list[Row]:
     produced: tuple[list[float], list[float]] = ([], [])
     consumed: tuple[list[float], list[float]] = ([], [])
 
     def rows() -> list[Row]:
         return [
-            _row("processor time of a produced record, 2 nodes, peer 1", produced, 1.15),
-            _row("processor time of a consumed record, 2 nodes, peer 1", consumed, 1.10),
+            _row(f"processor time of a produced record, {what}, 2 nodes, peer 1", produced, 1.15),
+            _row(f"processor time of a consumed record, {what}, 2 nodes, peer 1", consumed, 1.10),
         ]
 
-    with serving(two, one):
+    brokers = Nodes(2), Nodes(1, supervised=False)
+    with loads(*brokers, partitions=PARTITIONS, per_node=per_node) as sides:
 
-        def one_round(_: int) -> None:
-            for index, broker in enumerate((two, one)):
-                produced[index].append(produce(broker)[0])
-            for index, broker in enumerate((two, one)):
-                consumed[index].append(consume(broker))
+        def one_round(turn: int) -> None:
+            # Processes count their own time, so both work by turns and none waits for the other.
+            before = [load.broker.cpu_seconds() for load in sides]
+            for part_ in range(REQUESTS // SLICE):
+                for load in in_turns(sides, turn + part_):
+                    load.produce(SLICE)
+            for index, load in enumerate(sides):
+                used = load.broker.cpu_seconds() - before[index]
+                produced[index].append(used / load.records_of(REQUESTS) * 1e6)
+            time.sleep(SETTLE_SECONDS)
+            costs: dict[Load, list[float]] = {load: [] for load in sides}
+            for number in range(PASSES):
+                for load in in_turns(sides, turn + number):
+                    cpu = load.broker.cpu_seconds()
+                    load.consume(REQUESTS)
+                    costs[load].append(load.broker.cpu_seconds() - cpu)
+            for index, load in enumerate(sides):
+                count = load.records_of(REQUESTS)
+                consumed[index].append(statistics.median(costs[load]) / count * 1e6)
 
         return until_clear(one_round, rows, ROUNDS, MAX_ROUNDS)
 
 
 def supervisor_rows() -> list[Row]:
-    with_one, without = Nodes(1), Nodes(1, supervised=False)
+    brokers = Nodes(1), Nodes(1, supervised=False)
+    what = "produced records, one node below a supervisor, peer none"
+    return _rates(brokers, what, 0.98)
+
+
+def throughput_rows() -> list[Row]:
+    """The generator has a processor of its own, so that the nodes have the others."""
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < THROUGHPUT_CORES:
+        skipped("throughput", f"{len(cores)} processors; two nodes and a generator need three")
+        return []
+    os.sched_setaffinity(0, cores[1:])  # of the brokers, which are started now
+    try:
+        brokers = Nodes(2), Nodes(1, supervised=False)
+        return _rates(brokers, "produced records, 2 nodes, peer 1", 1.7, cores[0])
+    finally:
+        os.sched_setaffinity(0, cores)
+
+
+def _rates(
+    brokers: tuple[Nodes, Nodes], what: str, target: float, core: int | None = None
+) -> list[Row]:
     rates: tuple[list[float], list[float]] = ([], [])
 
     def rows() -> list[Row]:
         ratios = [own / peer for own, peer in zip(*rates, strict=True)]
         own, peer = map(statistics.median, rates)
         shown = f"{own:,.0f} rec/s", f"{peer:,.0f} rec/s"
-        what = "produced records, one node below a supervisor, peer none"
-        return [Row(what, *shown, own / peer, (min(ratios), max(ratios)), 0.98)]
+        return [Row(what, *shown, own / peer, (min(ratios), max(ratios)), target)]
 
-    with serving(with_one, without):
+    with loads(*brokers, partitions=PARTITIONS, per_node=True) as sides:
+        if core is not None:
+            os.sched_setaffinity(0, {core})
+        window = 1 if core is None else WINDOW
 
-        def one_round(_: int) -> None:
-            for index, broker in enumerate((with_one, without)):
-                rates[index].append(1 / produce(broker)[1])
+        def one_round(turn: int) -> None:
+            seconds = dict.fromkeys(sides, 0.0)
+            for part_ in range(REQUESTS // SLICE):
+                for load in in_turns(sides, turn + part_):
+                    seconds[load] += load.produce(SLICE, window)
+            for index, load in enumerate(sides):
+                rates[index].append(load.records_of(REQUESTS) / seconds[load])
 
         return until_clear(one_round, rows, ROUNDS, MAX_ROUNDS)
 

@@ -430,6 +430,9 @@ async def test_nodes_and_who_leads(admin: Admin) -> None:
     assert unknown.value.code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
     with pytest.raises(UnknownTopic, match=f"{topic}-5"):
         await admin.reassign_partitions({place: [1], TopicPartition(topic, 5): [1]})
+    with pytest.raises(KafkaError) as nobody:
+        await admin.forget_node(99)
+    assert nobody.value.code == ErrorCode.BROKER_ID_NOT_REGISTERED
 
 
 async def test_sizes_of_logs_and_free_space(admin: Admin, admin_bootstrap: str, topic: str) -> None:

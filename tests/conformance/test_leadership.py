@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from ottla.wire.schema.describe_topic_partitions import (
 )
 from ottla.wire.schema.list_partition_reassignments import ListPartitionReassignmentsRequest
 from ottla.wire.schema.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.wire.schema.unregister_broker import UnregisterBrokerRequest
 from tests.support.raw_client import RawClient
 from tests.support.share_nodes import Nodes, three_nodes, wait_for
 
@@ -250,6 +252,9 @@ def test_the_state_of_nodes_is_told_where_it_is_asked_for(nodes: Nodes, client: 
     answer = client.ask("describe_cluster", 2, DescribeClusterRequest(with_state=True))
     states = {one.broker_id: (one.state, one.leaders, one.is_fenced) for one in answer.brokers}
     assert states == {1: (0, 3, False), 2: (1, 0, False), 3: (2, 0, True)}
+    own, *others = [one.load for one in sorted(answer.brokers)]
+    assert json.loads(own).keys() == {"cpu", "requests", "connections"}
+    assert others == ["", ""]  # each node tells its own
     plain = client.ask("describe_cluster", 2, DescribeClusterRequest())
     assert [(one.broker_id, one.state, one.leaders) for one in plain.brokers] == [
         (1, -1, -1),
@@ -299,3 +304,23 @@ def test_every_node_changes_who_leads(nodes: Nodes) -> None:
         ]
 
     assert nodes.call(seen()) == [[1, 2, 3]] * 3
+
+
+def forgotten(client: RawClient, node: int) -> int:
+    answer = client.ask("unregister_broker", 0, UnregisterBrokerRequest(node))
+    code: int = answer.error_code
+    return code
+
+
+def test_a_node_that_is_down_is_forgotten(nodes: Nodes, client: RawClient) -> None:
+    make(nodes, [[3], [2, 3], [1]])
+    assert forgotten(client, 9) == ErrorCode.BROKER_ID_NOT_REGISTERED
+    assert forgotten(client, 3) == ErrorCode.INVALID_REQUEST  # it is up
+    stop(nodes, 3)
+    assert forgotten(client, 3) == 0
+    image = nodes.running[1].image
+    assert sorted(image.brokers) == [1, 2]
+    found = image.topics_by_name[TOPIC].partitions
+    assert {node for one in found for node in one.replicas} == {1, 2}
+    assert {one.leader for one in found} == {1, 2}
+    assert forgotten(client, 3) == ErrorCode.BROKER_ID_NOT_REGISTERED

@@ -123,3 +123,6 @@ def test_a_stopped_node_leaves_partitions_under_replicated(
     assert [int(one[0]) for one in LINE.findall(under)] == [0, 1]
     unavailable = run(tools, broker, "kafka-topics --describe --unavailable-partitions")
     assert "Partition:" not in unavailable
+    told = run(tools, broker, "kafka-cluster unregister --id 3")
+    assert "Broker 3 is no longer registered." in told
+    assert all("3" not in replicas for _, replicas, _ in described(tools, broker).values())

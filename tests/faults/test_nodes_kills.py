@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import random
 import signal
-import socket
 import time
 from typing import TYPE_CHECKING, Final
 
 from tests.support.faults_broker import soak
 from tests.support.nodes_load import PARTITIONS, Load
 from tests.support.nodes_process import NodesProcess, gone, wait_for
-from tests.support.ports import free_port
+from tests.support.ports import free_base
 from tests.support.seeds import run_seed
 from tests.support.share_workers import Accepting, Ledger, produce_numbers, set_group
 from tests.support.topics import create_topic
@@ -41,7 +40,7 @@ class Broker:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._port = _free_base()
+        self._port = free_base(NODES)
         self.process = self._start()
 
     @property
@@ -82,19 +81,6 @@ class Broker:
 
     def close(self) -> None:
         self.process.__exit__(None, None, None)
-
-
-def _free_base() -> int:
-    """A port P with P + 10 k free for each node."""
-    while True:
-        port = free_port()
-        try:
-            for node in range(1, NODES + 1):
-                with socket.socket() as probe:
-                    probe.bind(("127.0.0.1", port + 10 * node))
-        except OSError:
-            continue
-        return port
 
 
 def test_nothing_is_lost_or_doubled_while_nodes_die(tmp_path: Path) -> None:

@@ -91,6 +91,7 @@ NEEDS: dict[str, dict[str, Any]] = {
     "Admin.elect_leaders": {},
     "Admin.fence_producer": {},
     "Admin.find_hanging_transactions": {"of": ["good"]},
+    "Admin.forget_node": {"node": 9},
     "Admin.list_groups": {},
     "Admin.list_group_offsets": {},
     "Admin.list_offsets": {"of": ["good"]},

@@ -52,6 +52,7 @@ from ottla.wire.schema import (
     share_group_describe,
     sync_group,
     txn_offset_commit,
+    unregister_broker,
 )
 from ottla.wire.schema import add_offsets_to_txn as add_offsets
 from ottla.wire.schema import add_partitions_to_txn as add_partitions
@@ -929,6 +930,13 @@ ROWS: list[Row] = [
         lambda _: producers.DescribeProducersRequest([producers.TopicRequest(TOPIC, [0])]),
         [["read topic"]],
         [([], one(PARTITION, 29)), (["write topic"], one(PARTITION, 29))],
+    ),
+    Row(
+        "unregister_broker",
+        0,
+        lambda _: unregister_broker.UnregisterBrokerRequest(99),
+        [["alter cluster"]],
+        [(["describe cluster"], one("error_code", 31))],
     ),
     Row(
         "describe_transactions",

@@ -34,3 +34,16 @@ def free_ports(count: int) -> list[int]:
 def free_port() -> int:
     (port,) = free_ports(1)
     return port
+
+
+def free_base(nodes: int) -> int:
+    """A port P that is free, with P + 10 k for each node k."""
+    while True:
+        port = free_port()
+        try:
+            for node in range(1, nodes + 1):
+                with socket.socket() as probe:
+                    probe.bind(("127.0.0.1", port + 10 * node))
+        except OSError:
+            continue
+        return port

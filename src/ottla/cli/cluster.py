@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ottla.client.cluster.view import Partition, TopicPartition
 
 app = typer.Typer(
-    help="Show nodes, move partitions between them, drain them.", no_args_is_help=True
+    help="Show nodes, move partitions between them, drain and forget them.", no_args_is_help=True
 )
 
 DRAIN_KEY: Final = "ottla.node.drain"
@@ -52,7 +52,7 @@ def status(
     timeout: Timeout = DEFAULT_TIMEOUT,
     as_json: Json = False,
 ) -> None:
-    """Show the nodes, how many partitions each leads, and partitions that need attention.
+    """Show the nodes, their load in the last seconds, and partitions that need attention.
 
     Status 1 if a partition has no leader.
 
@@ -87,15 +87,21 @@ def status(
         raise typer.Exit(1)
 
 
-NODE_COLUMNS: Final = ("node", "address", "state", "leaders", "rack")
+NODE_COLUMNS: Final = (
+    *("node", "address", "state", "leaders", "cpu", "requests_per_second", "connections", "rack"),
+)
 
 
 def _node_row(one: NodeDescription) -> dict[str, Cell]:
+    load = one.load or {}
     return {
         "node": one.broker.id,
         "address": str(one.broker.address),
         "state": one.state.value,
         "leaders": one.leaders,
+        "cpu": load.get("cpu"),
+        "requests_per_second": load.get("requests"),
+        "connections": load.get("connections"),
         "rack": one.broker.rack,
     }
 
@@ -272,6 +278,34 @@ def drain(
     if left:
         complain(f"node {node} still leads {left} partitions; see ottla cluster status")
         raise typer.Exit(NOT_FINISHED)
+
+
+@app.command()
+def forget(
+    node: Annotated[int, typer.Argument(metavar="NODE", min=0, help="A node that is down.")],
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    as_json: Json = False,
+) -> None:
+    """Take a node out of the cluster that does not come back; others lead its partitions.
+
+    A node that is started again is part of the cluster again.
+
+    \b
+    Examples:
+        ottla cluster forget 4
+    """
+
+    async def run(admin: Admin) -> None:
+        if (await _check_node(admin, node)).state.value != "fenced":
+            fail(f"node {node} is up; stop it before it can be forgotten")
+        await admin.forget_node(node)
+
+    with_admin(bootstrap, timeout, run)
+    if as_json:
+        print_json({"node": node, "forgotten": True})
+    else:
+        typer.echo(f"node {node} is forgotten")
 
 
 async def _has_others(admin: Admin, node: int) -> bool:

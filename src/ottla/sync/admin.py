@@ -495,7 +495,7 @@ class Admin(Twin[AsyncAdmin]):
     def describe_nodes(self) -> list[NodeDescription]:
         """All registered nodes by id, those that are down as well.
 
-        Apache Kafka does not tell how many partitions a node leads.
+        Apache Kafka does not tell how many partitions a node leads, nor its load.
 
         >>> from ottla.sync import Admin
         >>> with Admin("127.0.0.1:9092") as admin:
@@ -503,6 +503,13 @@ class Admin(Twin[AsyncAdmin]):
         [(1, 'active')]
         """
         return self._run(self._async.describe_nodes())
+
+    def forget_node(self, node: int) -> None:
+        """Take a node out of the cluster that is down for good; other nodes lead its partitions.
+
+        Raises `KafkaError` if there is no such node, or if it is up.
+        """
+        self._run(self._async.forget_node(node))
 
     def elect_leaders(
         self, partitions: Iterable[TopicPartition] | None = None, *, unclean: bool = False

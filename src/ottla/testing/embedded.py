@@ -14,6 +14,8 @@ a partition:
     with ottla.EmbeddedBroker(nodes=3) as broker:
         broker.kill_node(2)  # as if its process were killed; `start_node(2)` starts it again
         broker.move("orders", 0, 3)  # node 3 leads the partition from now on
+
+With `processes=True` the nodes are processes below a supervisor, as of `ottla broker --nodes`.
 """
 
 from __future__ import annotations
@@ -50,9 +52,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
     from types import TracebackType
 
+    from ottla.broker.cluster import Cluster
     from ottla.broker.running.node import Node
     from ottla.client.security import Security
     from ottla.metadata.config.broker import BrokerConfig
+    from ottla.testing.processes import Processes
     from ottla.testing.secured import ClientKind
 
 # Tests start and stop groups often and should not wait for them.
@@ -83,6 +87,7 @@ class EmbeddedBroker:
         host: str = "127.0.0.1",
         port: int = 0,
         nodes: int = 1,
+        processes: bool = False,
         security: Secured | None = None,
     ) -> None:
         if not isinstance(data_dir, str | os.PathLike | None):
@@ -91,9 +96,10 @@ class EmbeddedBroker:
         if security is not None:
             arguments.instance("security", security, Secured, "Secured(...)")
         arguments.whole("nodes", nodes, 1, MAX_NODES)
-        if nodes > 1 and not {"listeners", "node.id"}.isdisjoint(given):
+        arguments.flag("processes", processes)
+        if (nodes > 1 or processes) and not {"listeners", "node.id"}.isdisjoint(given):
             raise BadArgument("config: with several nodes, listeners and node.id are not yours")
-
+        self._has_processes = processes
         self._host = host
         self._port = port
         self._node_count = nodes
@@ -104,6 +110,7 @@ class EmbeddedBroker:
         self._data_dir = None if data_dir is None else Path(data_dir)
         self._temporary: Path | None = None
         self._nodes: Nodes | None = None
+        self._processes: Processes | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._pid = os.getpid()
@@ -113,7 +120,7 @@ class EmbeddedBroker:
         if self._security is not None:
             listening = self._security.config(self._host, port)
         chosen = {**listening, **self._settings}
-        if self._node_count > 1:
+        if self._node_count > 1 and not self._has_processes:
             chosen["node.id"] = str(node_id)
         sets = [f"{key}={value}" for key, value in chosen.items()]
         return load_broker_config(sets=sets, sets_from="config")
@@ -126,35 +133,41 @@ class EmbeddedBroker:
     @property
     def nodes(self) -> dict[int, str]:
         """The nodes that run, and their addresses."""
-        if self._nodes is None:
+        return self._served.addresses
+
+    @property
+    def _served(self) -> Nodes | Processes:
+        served = self._nodes or self._processes
+        if served is None:
             raise BrokerNotRunning("the broker is not running; use it in a with block")
-        return self._nodes.addresses
+        return served
 
     def kill_node(self, node: int) -> None:
         """End a node as if its process were killed: nothing is synced, no client is told.
 
         Its partitions have no leader until `start_node` starts it again, or `stop_node` gives it up
-        and the other nodes take over.
+        and the other nodes take over. With `processes=True` the supervisor starts it again at once,
+        and `start_node` waits for that.
         """
-        self._of_node(node, Nodes.kill)
+        self._of_node(node, lambda served: served.kill(node))
 
     def stop_node(self, node: int) -> None:
-        """Stop a node; the others lead its partitions."""
-        self._of_node(node, Nodes.stop)
+        """Stop a node; the others lead its partitions. Not with `processes=True`."""
+        self._of_node(node, lambda served: served.stop(node))
 
     def start_node(self, node: int) -> None:
         """Start a node again that was killed or stopped."""
-        self._of_node(node, Nodes.start)
+        self._of_node(node, lambda served: served.start(node))
 
     def move(self, topic: str, partition: int, node: int) -> None:
         """Let another node lead a partition; returns when it serves it."""
-        self._of_node(node, lambda nodes, to: nodes.move(topic, partition, to))
+        self._of_node(node, lambda served: served.move(topic, partition, node))
 
-    def _of_node(self, node: int, act: Callable[[Nodes, int], Coroutine[Any, Any, None]]) -> None:
-        nodes = self._nodes
-        if nodes is not None:
-            nodes.check(node)
-        self._run(lambda nodes: act(nodes, node))
+    def _of_node(
+        self, node: int, act: Callable[[Nodes | Processes], Coroutine[Any, Any, None]]
+    ) -> None:
+        self._served.check(node)
+        self._run(act)
 
     def start(self) -> EmbeddedBroker:
         """Returns when the broker serves; whatever kept it from that is raised here.
@@ -198,23 +211,40 @@ class EmbeddedBroker:
         return self
 
     async def _serve(self, path: Path, ready: threading.Event, stop: asyncio.Event) -> None:
-        nodes = Nodes(
+        served = self._processes_at(path) if self._has_processes else self._nodes_at(path)
+        try:
+            await served.start_all()
+            changes = [] if self._security is None else list(self._security.changes())
+            if changes:
+                await served.cluster.change(*changes)
+            if isinstance(served, Nodes):
+                self._nodes = served
+            else:
+                self._processes = served
+            ready.set()
+            await stop.wait()
+        finally:
+            await served.stop_all()
+
+    def _nodes_at(self, path: Path) -> Nodes:
+        return Nodes(
             self._config,
             path,
             count=self._node_count,
             port=self._port,
             ephemeral=self._data_dir is None,
         )
-        try:
-            await nodes.start_all()
-            changes = [] if self._security is None else list(self._security.changes())
-            if changes:
-                await nodes.any.cluster.change(*changes)
-            self._nodes = nodes
-            ready.set()
-            await stop.wait()
-        finally:
-            await nodes.stop_all()
+
+    def _processes_at(self, path: Path) -> Processes:
+        # Not needed by most tests.
+        from ottla.testing.processes import Processes
+
+        return Processes(
+            self._config(1, self._port),
+            path,
+            count=self._node_count,
+            ephemeral=self._data_dir is None,
+        )
 
     @property
     def ca_file(self) -> Path:
@@ -253,13 +283,13 @@ class EmbeddedBroker:
         """Create a user, or give it another password; the same as any admin client would."""
         self._secured()
         changes = user_changes(name, password)
-        self._call(lambda node: node.cluster.change(*changes))
+        self._change(lambda cluster: cluster.change(*changes))
         self._passwords[name] = password
 
     def create_acls(self, *acls: str) -> None:
         """Create ACLs, each as text: `allow bob read topic:orders*`."""
         change = acl_change([acl for text in acls for acl in Acl.parse(text)])
-        self._call(lambda node: node.cluster.change(change))
+        self._change(lambda cluster: cluster.change(change))
 
     def _secured(self) -> Secured:
         if self._security is None:
@@ -270,37 +300,42 @@ class EmbeddedBroker:
         self, name: str, *, partitions: int = 1, configs: Mapping[str, str] | None = None
     ) -> None:
         """Create a topic; the same as any admin client would, without one."""
-        self._call(
-            lambda node: create_topic(node.cluster, name, partitions=partitions, configs=configs)
+        self._change(
+            lambda cluster: create_topic(cluster, name, partitions=partitions, configs=configs)
         )
 
     def delete_topic(self, name: str) -> None:
-        self._call(lambda node: delete_topic(node.cluster, partial(existing, name=name)))
+        self._change(lambda cluster: delete_topic(cluster, partial(existing, name=name)))
 
     @property
     def _node(self) -> Node | None:
         return None if self._nodes is None else self._nodes.any
 
     def _call(self, function: Callable[[Node], Coroutine[Any, Any, object]]) -> None:
-        """Run a function of the broker in its own thread; what it raises is raised here."""
-        self._run(lambda nodes: function(nodes.any))
+        """Run a function of a node of this process in its thread; what it raises is raised here."""
+        nodes = self._served
+        assert isinstance(nodes, Nodes)
+        self._run(lambda _: function(nodes.any))
 
-    def _run(self, function: Callable[[Nodes], Coroutine[Any, Any, object]]) -> None:
-        nodes, loop = self._nodes, self._loop
-        if nodes is None or loop is None:
-            raise BrokerNotRunning("the broker is not running; use it in a with block")
+    def _change(self, function: Callable[[Cluster], Coroutine[Any, Any, object]]) -> None:
+        """Change the cluster; what that raises is raised here."""
+        self._run(lambda served: function(served.cluster))
+
+    def _run(self, function: Callable[[Nodes | Processes], Coroutine[Any, Any, object]]) -> None:
+        served, loop = self._served, self._loop
+        assert loop is not None
         self._check_process()
-        asyncio.run_coroutine_threadsafe(function(nodes), loop).result()
+        asyncio.run_coroutine_threadsafe(function(served), loop).result()
 
     def stop(self) -> None:
         """Stops cleanly; a temporary directory is removed."""
         self._check_process()
         thread, self._thread = self._thread, None
         if thread is not None:
-            if self._loop is not None and self._nodes is not None:
+            if self._loop is not None and (self._nodes or self._processes) is not None:
                 self._loop.call_soon_threadsafe(self._stop.set)
             thread.join()
-        self._nodes = None
+        self._nodes = self._processes = None
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
             self._temporary = None

@@ -16,10 +16,12 @@ from ottla.log.checkpoints import TopicPartition
 from ottla.metadata.changes.topics import Leadership, SetLeaders
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Container, Iterable
     from pathlib import Path
 
+    from ottla.broker.cluster import Cluster
     from ottla.metadata.config.broker import BrokerConfig
+    from ottla.metadata.image import MetadataImage
 
 SETTLE_SECONDS: Final = 30.0  # logs are renamed within milliseconds, unless a disk is stuck
 LOOK_SECONDS: Final = 0.001
@@ -52,6 +54,10 @@ class Nodes:
     @property
     def any(self) -> Node:
         return next(iter(self.running.values()))
+
+    @property
+    def cluster(self) -> Cluster:
+        return self.any.cluster
 
     @property
     def addresses(self) -> dict[int, str]:
@@ -130,16 +136,8 @@ class Nodes:
 
     async def move(self, topic: str, partition: int, node_id: int) -> None:
         """Return when that node serves it."""
-        if node_id not in self.running:
-            raise BadArgument(f"node {node_id} is not running; start it before it can lead")
-        found = self.any.image.topic(topic)
-        if found is None or not 0 <= partition < len(found.partitions):
-            raise BadArgument(f"{topic!r:.60}-{partition} does not exist")
-        # It comes first from now on, in place of the one that did.
-        before = found.partitions[partition].replicas
-        others = before if node_id in before else before[1:]
-        replicas = (node_id, *(one for one in others if one != node_id))
-        await self._change_leaders([Leadership(found.topic_id, partition, node_id, replicas)])
+        change = moved(self.any.image, self.running, topic, partition, node_id)
+        await self.any.metadata.change(change)
         await self._settled()
 
     async def _change_leaders(self, leaderships: Iterable[Leadership]) -> None:
@@ -157,6 +155,22 @@ class Nodes:
                     for node in self.running.values()
                 )
             )
+
+
+def moved(
+    image: MetadataImage, running: Container[int], topic: str, partition: int, node_id: int
+) -> SetLeaders:
+    """The change after which that node leads the partition."""
+    if node_id not in running:
+        raise BadArgument(f"node {node_id} is not running; start it before it can lead")
+    found = image.topic(topic)
+    if found is None or not 0 <= partition < len(found.partitions):
+        raise BadArgument(f"{topic!r:.60}-{partition} does not exist")
+    # It comes first from now on, in place of the one that did.
+    before = found.partitions[partition].replicas
+    others = before if node_id in before else before[1:]
+    replicas = (node_id, *(one for one in others if one != node_id))
+    return SetLeaders((Leadership(found.topic_id, partition, node_id, replicas),))
 
 
 def _missing(node: Node) -> Iterable[TopicPartition]:

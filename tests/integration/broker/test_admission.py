@@ -89,6 +89,7 @@ async def send(node: Node, asked: ProduceRequest, version: int = 11) -> ErrorCod
     answer: Any = produce(
         context,
         asked,
+        node.cluster,
         node.partitions,
         node.durability,
         node.workers,

@@ -769,6 +769,7 @@ def large_request(node: Node, count: int, size: int) -> Any:
     return produce(
         RequestContext(CONTEXT.peer, 0, 9, None),
         ProduceRequest(None, -1, 30_000, topics),
+        node.cluster,
         node.partitions,
         node.durability,
         node.workers,

@@ -78,6 +78,7 @@ def test_the_status_shows_nodes_and_partitions_in_need(nodes: Nodes) -> None:
         (2, "active", 1),
         (3, "fenced", 0),
     ]
+    assert [one["connections"] is not None for one in found["nodes"]] == [True, True, False]
     assert found["without_leader"] == ["orders:2"]
     assert found["with_nodes_down"] == ["orders:1", "orders:2"]
 
@@ -208,3 +209,15 @@ def test_a_broker_alone_has_one_node() -> None:
         assert (only.broker.id, only.state, only.leaders) == (1, NodeState.ACTIVE, 3)
         found = CliRunner().invoke(app, ["cluster", "status", "--bootstrap", broker.bootstrap])
         assert found.exit_code == 0, found.output
+
+
+def test_a_node_that_is_down_is_forgotten(nodes: Nodes) -> None:
+    make(nodes, [[1], [3]])
+    assert "node 3 is up; stop it" in run(nodes, "forget", "3", status=1)
+    assert "there is no node 9; nodes are 1, 2, 3" in run(nodes, "forget", "9", status=1)
+    stop(nodes, 3)
+    assert run(nodes, "forget", "3") == "node 3 is forgotten\n"
+    assert [one["node"] for one in value(nodes, "status")["nodes"]] == [1, 2]
+    assert 3 not in leaders(nodes)
+    stop(nodes, 2)
+    assert value(nodes, "forget", "2") == {"node": 2, "forgotten": True}

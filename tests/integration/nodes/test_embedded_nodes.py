@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 import threading
@@ -9,17 +10,22 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from ottla import EmbeddedBroker, Secured
 from ottla.broker.membership import leadership
 from ottla.broker.running import jobs
+from ottla.broker.running.node import Node
 from ottla.client.errors import BadArgument
-from tests.support.cluster_clients import Writer, directories, read_all
+from ottla.metadata.config.broker import load_broker_config
+from ottla.sync import Admin
+from tests.support.cluster_clients import PATIENCE, QUICK, Writer, directories, read_all
+from tests.support.nodes_process import wait_for
+from tests.support.ports import free_base
+from tests.support.raw_client import RawClient, batch
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from ottla.broker.running.node import Node
 
 
 def nodes_of(broker: EmbeddedBroker) -> dict[int, Node]:
@@ -74,6 +80,27 @@ def test_case_9_a_move_keeps_the_files(tmp_path: Path) -> None:
         assert {path.name: path.stat().st_ino for path in after.glob("*.log")} == inodes
         writer.write(10, [0])
         check(broker, writer)
+
+
+@pytest.mark.long
+def test_case_9_a_gibibyte_moves_by_rename(tmp_path: Path) -> None:
+    with EmbeddedBroker(tmp_path, nodes=2, config={"ottla.flush.mode": "os"}) as broker:
+        broker.create_topic("orders", configs={"segment.bytes": "134217728"})
+        (first,) = leaders(broker, "orders")
+        large = bytes(batch(*[bytes(1000)] * 1000))
+        with RawClient(broker.nodes[first]) as client:
+            for _ in range(2**30 // len(large) + 1):
+                assert client.produce("orders", large).error_code == 0
+        (before,) = directories(tmp_path, "orders", 0)
+        sizes = {path.stat().st_ino: path.stat().st_size for path in before.glob("*.log")}
+        assert sum(sizes.values()) >= 2**30
+        for node in (3 - first, first):
+            broker.move("orders", 0, node)
+            (after,) = directories(tmp_path, "orders", 0)
+            found = {path.stat().st_ino: path.stat().st_size for path in after.glob("*.log")}
+            assert found == sizes
+            with RawClient(broker.nodes[node]) as client:
+                assert client.offset("orders", -1).offset == (2**30 // len(large) + 1) * 1000
 
 
 def test_case_15_a_change_is_told_to_all(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,6 +158,24 @@ def test_two_nodes_die_and_the_third_has_all() -> None:
         check(broker, writer)
 
 
+def test_what_a_forgotten_node_had_is_led_by_others() -> None:
+    with EmbeddedBroker(nodes=3) as broker:
+        broker.create_topic("orders", partitions=3)
+        writer = Writer(broker.bootstrap, "orders")
+        writer.write(20, range(3))
+        broker.kill_node(2)
+        broker.stop_node(2)
+        with Admin(broker.bootstrap) as admin:
+            admin.forget_node(2)
+            assert [one.broker.id for one in admin.describe_nodes()] == [1, 3]
+        writer.write(20, range(3))
+        check(broker, writer)
+        broker.start_node(2)
+        broker.move("orders", 0, 2)
+        writer.write(20, range(3))
+        check(broker, writer)
+
+
 def test_case_13_one_becomes_three_and_three_become_one(tmp_path: Path) -> None:
     with EmbeddedBroker(tmp_path) as broker:
         broker.create_topic("orders", partitions=4)
@@ -155,6 +200,67 @@ def test_case_13_one_becomes_three_and_three_become_one(tmp_path: Path) -> None:
         assert all(
             directories(tmp_path, "orders", one) == [tmp_path / f"orders-{one}"] for one in range(4)
         )
+
+
+FEW = {"offsets.topic.num.partitions": "3", "transaction.state.log.num.partitions": "3"}
+
+
+def test_case_13_open_transactions_and_offsets_survive_both_ways(tmp_path: Path) -> None:
+    port = free_base(3)
+    addresses = ",".join(f"127.0.0.1:{port + 10 * node}" for node in range(4))
+    producer = Producer(
+        {
+            "bootstrap.servers": addresses,
+            "transactional.id": "payments",
+            "transaction.timeout.ms": 120_000,
+            **QUICK,
+        }
+    )
+    places = [TopicPartition("orders", one, 7 + one) for one in range(3)]
+
+    def begin(value: bytes) -> None:
+        producer.begin_transaction()
+        for partition in range(3):
+            producer.produce("orders", value, partition=partition)
+        assert producer.flush(PATIENCE) == 0
+
+    def committed(broker: EmbeddedBroker) -> list[int]:
+        consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "billing", **QUICK})
+        found = consumer.committed([TopicPartition("orders", one) for one in range(3)], PATIENCE)
+        consumer.close()
+        return [one.offset for one in found]
+
+    def seen(broker: EmbeddedBroker) -> list[list[bytes]]:
+        return [
+            read_all(broker.bootstrap, "orders", one, **{"isolation.level": "read_committed"})
+            for one in range(3)
+        ]
+
+    with EmbeddedBroker(tmp_path, port=port, config=FEW) as broker:
+        broker.create_topic("orders", partitions=3)
+        producer.init_transactions(PATIENCE)
+        begin(b"first")
+        consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "billing", **QUICK})
+        consumer.commit(offsets=places, asynchronous=False)
+        consumer.close()
+    with EmbeddedBroker(tmp_path, port=port, nodes=3) as broker:
+        assert committed(broker) == [7, 8, 9]
+        for topic in ("orders", "__consumer_offsets", "__transaction_state"):
+            for partition in range(len(leaders(broker, topic))):
+                broker.move(topic, partition, partition % 3 + 1)
+        assert seen(broker) == [[]] * 3  # it is open still
+        producer.commit_transaction(PATIENCE)
+        # The coordinator has answered; its markers reach the other nodes a little later.
+        wait_for(lambda: seen(broker) == [[b"first"]] * 3, "markers")
+        assert committed(broker) == [7, 8, 9]
+        begin(b"second")
+    with EmbeddedBroker(tmp_path, port=port) as broker:
+        assert committed(broker) == [7, 8, 9]
+        assert seen(broker) == [[b"first"]] * 3
+        producer.abort_transaction(PATIENCE)
+        begin(b"third")
+        producer.commit_transaction(PATIENCE)
+        wait_for(lambda: seen(broker) == [[b"first", b"third"]] * 3, "markers")
 
 
 def test_several_nodes_are_secured() -> None:
@@ -187,3 +293,21 @@ def test_what_cannot_be_is_refused() -> None:
         broker.kill_node(2)
         with pytest.raises(BadArgument, match="not running"):
             broker.move("orders", 0, 2)
+
+
+async def test_the_bootstrap_socket_has_the_buffers_that_are_set(tmp_path: Path) -> None:
+    sets = ["listeners=PLAINTEXT://127.0.0.1:0", "socket.receive.buffer.bytes=65536"]
+    with socket.create_server(("127.0.0.1", 0)) as shared:
+        node = await Node.start(
+            load_broker_config(sets=sets),
+            tmp_path,
+            ephemeral=True,
+            siblings=True,
+            shared={"PLAINTEXT": [shared]},
+        )
+        try:
+            own = node.servers[0].sockets[0]
+            sizes = [one.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) for one in (own, shared)]
+            assert sizes == [sizes[0], sizes[0]]
+        finally:
+            await node.stop()

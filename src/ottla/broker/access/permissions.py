@@ -236,6 +236,7 @@ PERMISSIONS: Final[dict[int, Permission]] = {
         Need((Right(DESCRIBE, CLUSTER),), "they are 0", "operations are asked for"),
     ),
     61: (_need(READ, TOPIC, "the topic's partitions"),),
+    64: (_need(ALTER, CLUSTER, "the answer"),),
     65: (_need(DESCRIBE, TRANSACTIONAL_ID, "the transaction"), _filter(DESCRIBE, TOPIC)),
     66: (_filter(DESCRIBE, TRANSACTIONAL_ID),),
     68: (

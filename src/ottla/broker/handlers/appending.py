@@ -21,7 +21,6 @@ from ottla.wire.batch import TRANSACTIONAL
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema.produce import (
     BatchIndexAndErrorMessage,
-    LeaderIdAndEpoch,
     PartitionProduceData,
     PartitionProduceResponse,
     TopicProduceData,
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
 
 ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
 FIRST_VERSION_WITH_ZSTD: Final = 7
+FIRST_VERSION_WITH_LEADERS: Final = 10
 FIRST_VERSION_WITH_IDS: Final = 13
 
 
@@ -193,5 +193,4 @@ def refused_row(index: int, error: ApiError | LogError) -> PartitionProduceRespo
         -1,
         record_errors=record_errors,
         error_message=str(error),
-        current_leader=LeaderIdAndEpoch(),
     )

@@ -5,8 +5,8 @@ controllers, so that endpoint type is refused. Fenced brokers are shown where v2
 
 With our tag `with_state` each broker, fenced ones as well, has its state (0 active, 1 draining, 2
 fenced) and the number of partitions it leads; that needs describe on the cluster. So do the
-operations that are asked for; the brokers everybody may see. Nodes of one machine have no leases,
-and do not know of each other's load: those tags are left out.
+operations that are asked for; the brokers everybody may see. A broker tells its own `load` alone,
+so a client asks each of them. Nodes of one machine have no leases: that tag is left out.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from ottla.wire.schema.describe_cluster import (
 
 if TYPE_CHECKING:
     from ottla.broker.cluster import Cluster
+    from ottla.broker.running.load import Load
     from ottla.broker.serving.context import RequestContext
-    from ottla.metadata.image import MetadataImage
 
 BROKER_ENDPOINTS = 1
 ACTIVE, DRAINING, FENCED = range(3)
 
 
 def describe_cluster(
-    context: RequestContext, request: DescribeClusterRequest, cluster: Cluster
+    context: RequestContext, request: DescribeClusterRequest, cluster: Cluster, load: Load
 ) -> DescribeClusterResponse:
     if request.endpoint_type != BROKER_ENDPOINTS:
         return DescribeClusterResponse(
@@ -51,12 +51,12 @@ def describe_cluster(
         cluster_authorized_operations=context.cluster_operations()
         if request.include_cluster_authorized_operations
         else NOT_ASKED,
-        brokers=_brokers(context, request, cluster.image),
+        brokers=_brokers(context, request, cluster, load),
     )
 
 
 def _brokers(
-    context: RequestContext, request: DescribeClusterRequest, image: MetadataImage
+    context: RequestContext, request: DescribeClusterRequest, cluster: Cluster, load: Load
 ) -> list[DescribeClusterBroker]:
     listener = context.peer.listener
     shows_fenced = request.with_state or request.include_fenced_brokers
@@ -68,23 +68,24 @@ def _brokers(
             broker.rack,
             broker.fenced,
         )
-        for broker in image.brokers.values()
+        for broker in cluster.image.brokers.values()
         if listener in broker.listeners and (shows_fenced or not broker.fenced)
     ]
-    return _with_state(shown, image) if request.with_state else shown
+    return _with_state(shown, cluster, load) if request.with_state else shown
 
 
 def _with_state(
-    shown: list[DescribeClusterBroker], image: MetadataImage
+    shown: list[DescribeClusterBroker], cluster: Cluster, load: Load
 ) -> list[DescribeClusterBroker]:
     # Not needed by other clients.
     from ottla.cluster.placement import draining, leaders
 
-    away, led = draining(image), leaders(image)
+    away, led = draining(cluster.image), leaders(cluster.image)
     return [
         one._replace(
             state=FENCED if one.is_fenced else DRAINING if one.broker_id in away else ACTIVE,
             leaders=led[one.broker_id],
+            load=load.as_json() if one.broker_id == cluster.node_id else "",
         )
         for one in shown
     ]

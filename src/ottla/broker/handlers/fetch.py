@@ -18,6 +18,8 @@
   loop can read (`answer_memory`), but one batch. More than `MAX_MIN_BYTES` is not waited for.
 - A client with a quota gets no more than it leaves. If that is too little, the answer is empty, and
   the client waits (`broker.access.throttling`).
+- From v16 on the answer for a partition that another node leads, or leads since a newer epoch than
+  the client knows, names the leader (`ottla.broker.handlers.leaders`).
 - Topics are named up to v12 and identified by id from v13. Sessions: see `fetch_sessions`.
 - Needs read on each topic, those of the session included, on every request; one that calls itself a
   replica needs cluster action instead. A session belongs to the principal that opened it.
@@ -33,6 +35,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.broker.access.everything import EVERYTHING
 from ottla.broker.errors import ApiError
+from ottla.broker.handlers.leaders import NOT_LED, addresses, current_leader
 from ottla.broker.hosting.hosted import NotOpen
 from ottla.broker.hosting.waiting import woken
 from ottla.broker.serving.answer_memory import MAX_READ_BYTES
@@ -47,6 +50,8 @@ from ottla.wire.schema.fetch import (
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionData,
 )
 
@@ -71,6 +76,7 @@ if TYPE_CHECKING:
 
 READ, TOPIC = Operation.READ, Resource.TOPIC
 FIRST_VERSION_WITH_IDS = 13
+FIRST_VERSION_WITH_LEADERS = 16
 READ_COMMITTED = 1
 # With more, a response that is full except for a batch that does not fit would wait for nothing.
 MAX_MIN_BYTES: Final = MAX_READ_BYTES // 2
@@ -83,6 +89,7 @@ NO_DISK: Final[Mapping[Key, Disk | LogError]] = MappingProxyType({})
 class Logs(NamedTuple):
     """Where records are read from, how many bytes an answer may hold, and for whom it is."""
 
+    cluster: Cluster
     partitions: Partitions
     tiering: Lazy[Tiering]
     answers: AnswerMemory
@@ -167,7 +174,7 @@ def fetch(
         max_bytes = min(max_bytes, room)
         request = request._replace(min_bytes=min(request.min_bytes, room))
     views = settings.fetch_mapped and context.peer.takes_views
-    logs = Logs(partitions, tiering, answers, workers, max_bytes, context, views)
+    logs = Logs(cluster, partitions, tiering, answers, workers, max_bytes, context, views)
     answer = _look(logs, request, plan, _first(plan), {})
     opening = partitions.opening(answer.closed) if answer.closed else None
     if opening is not None or answer.cold:
@@ -247,7 +254,7 @@ def _answer(
         or request.max_wait_ms <= 0
         or plan.is_empty
     ):
-        return _response(plan, answer)
+        return _response(logs, plan, answer)
     if plan.session is not None:
         return _wait(logs, request, plan, plan.session, answer)
     # From here on it needs to know which partitions have changed, as a session does.
@@ -291,7 +298,7 @@ async def _wait(
             or loop.time() >= deadline
         ):
             logs.answers.promise(answer.size)
-            return _response(plan, answer)
+            return _response(logs, plan, answer)
 
 
 async def _wait_for_store(logs: Logs, plan: FetchPlan, answer: Answer) -> FetchResponse:
@@ -310,7 +317,7 @@ async def _wait_for_store(logs: Logs, plan: FetchPlan, answer: Answer) -> FetchR
                 if read.key.committed
                 else None,
             )
-    return _response(plan, answer)
+    return _response(logs, plan, answer)
 
 
 def _look(
@@ -506,7 +513,7 @@ def _refused(logs: Logs, want: Wanted, error: ApiError | LogError) -> PartitionD
     log_start = -1
     if error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
         log_start = _find(logs, want).log.log_start_offset
-    return PartitionData(
+    data = PartitionData(
         want.partition,
         error.code,
         -1,
@@ -515,9 +522,13 @@ def _refused(logs: Logs, want: Wanted, error: ApiError | LogError) -> PartitionD
         aborted_transactions=None,
         records=b"",
     )
+    if error.code in NOT_LED and logs.context.version >= FIRST_VERSION_WITH_LEADERS:
+        leader = current_leader(logs.cluster, want.topic, want.partition)
+        data = data._replace(current_leader=LeaderIdAndEpoch(*leader))
+    return data
 
 
-def _response(plan: FetchPlan, answer: Answer) -> FetchResponse:
+def _response(logs: Logs, plan: FetchPlan, answer: Answer) -> FetchResponse:
     session = plan.session
     topics: dict[str | bytes, list[PartitionData]] = {}
     for key, data in answer.data.items():
@@ -532,4 +543,12 @@ def _response(plan: FetchPlan, answer: Answer) -> FetchResponse:
             else FetchableTopicResponse(topic, partitions=partitions)
             for topic, partitions in topics.items()
         ],
+        node_endpoints=_endpoints(logs, answer) if answer.complete else (),
     )
+
+
+def _endpoints(logs: Logs, answer: Answer) -> list[NodeEndpoint]:
+    """Of the nodes to which an answer with errors sends the client."""
+    leaders = {data.current_leader.leader_id for data in answer.data.values()}
+    listener = logs.context.peer.listener
+    return [NodeEndpoint(*one) for one in addresses(logs.cluster, listener, leaders)]

@@ -1,4 +1,5 @@
-"""ElectLeaders (43), AlterPartitionReassignments (45) and ListPartitionReassignments (46).
+"""Who leads, and who may: ElectLeaders (43), AlterPartitionReassignments (45),
+ListPartitionReassignments (46), UnregisterBroker (64).
 
 Replicas are the nodes that may lead a partition, the preferred one first; there are no copies to
 be made, so what is asked for is one change of the metadata, and the log follows by a rename.
@@ -13,7 +14,10 @@ be made, so what is asked for is one change of the metadata, and the log follows
   the request does not allow it.
 - Both answer each partition by itself, and change all that they can in one step. A partition that
   is named twice is refused (42).
-- Elections and reassignments need alter on the cluster, the list needs describe.
+- UnregisterBroker takes a node that is down out of the cluster: other nodes lead its partitions,
+  their logs follow, and no list of replicas names it any more. 102 if there is no such node, 42 if
+  it is up. A node that is started again registers again.
+- Elections, reassignments and the end of a node need alter on the cluster, the list needs describe.
 """
 
 from __future__ import annotations
@@ -45,6 +49,7 @@ from ottla.wire.schema.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
+from ottla.wire.schema.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -147,6 +152,31 @@ def list_partition_reassignments(
     except ApiError as error:
         return ListPartitionReassignmentsResponse(error_code=error.code, error_message=str(error))
     return ListPartitionReassignmentsResponse(error_message=None)
+
+
+async def unregister_broker(
+    context: RequestContext, request: UnregisterBrokerRequest, cluster: Cluster
+) -> UnregisterBrokerResponse:
+    # Not needed by elections and reassignments.
+    from ottla.broker.membership.retirement import retired
+
+    node_id = request.broker_id
+
+    def decide(image: MetadataImage) -> Sequence[Change]:
+        broker = image.brokers.get(node_id)
+        if broker is None:
+            text = f"There is no node {node_id}; nodes are {sorted(image.brokers)}."
+            raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, text)
+        if not broker.fenced:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"Node {node_id} is up; stop it first.")
+        return retired(image, [node_id])
+
+    try:
+        context.require_cluster(Operation.ALTER)
+        await decided(cluster, decide)
+    except ApiError as error:
+        return UnregisterBrokerResponse(error_code=error.code, error_message=str(error))
+    return UnregisterBrokerResponse(error_message=None)
 
 
 async def _changed(

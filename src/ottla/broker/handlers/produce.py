@@ -15,6 +15,8 @@
 - A partition's log is opened, or created, with the first batch; the request waits for that, and so
   do later requests of its connection. The logs that these need are opened meanwhile.
 - Topics are named up to v12 and identified by id in v13.
+- From v10 on the answer for a partition that another node leads names that node
+  (`ottla.broker.handlers.leaders`).
 - Needs write on each topic; batches of a transaction also write on the transactional id of the
   request: without it all partitions are 53. Who may not write to a topic does not learn whether it
   exists. Logs of such topics are not opened.
@@ -33,15 +35,19 @@ from ottla.broker.handlers.appending import (
     ACKS_ALL,
     ACKS_NONE,
     FIRST_VERSION_WITH_IDS,
+    FIRST_VERSION_WITH_LEADERS,
     Produced,
     refused_row,
 )
+from ottla.broker.handlers.leaders import NOT_LED, addresses, current_leader
 from ottla.broker.serving.context import Ack, refusal
 from ottla.metadata.security.acls import Operation, Resource
 from ottla.wire.batch import TRANSACTIONAL
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.errors import MessageError
 from ottla.wire.schema.produce import (
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
@@ -52,6 +58,7 @@ from ottla.wire.schema.produce import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
+    from ottla.broker.cluster import Cluster
     from ottla.broker.coordinators.admission import Admission
     from ottla.broker.coordinators.transactions import TransactionService
     from ottla.broker.hosting.durability import Durability
@@ -84,6 +91,7 @@ class Serving(NamedTuple):
 
     context: RequestContext
     request: ProduceRequest
+    cluster: Cluster
     partitions: Partitions
     durability: Durability
     workers: Workers
@@ -95,6 +103,7 @@ class Serving(NamedTuple):
 def produce(
     context: RequestContext,
     request: ProduceRequest,
+    cluster: Cluster,
     partitions: Partitions,
     durability: Durability,
     workers: Workers,
@@ -102,7 +111,7 @@ def produce(
     transactions: Lazy[TransactionService],
     settings: Settings,
 ) -> Answer | Awaitable[Answer]:
-    serving = Serving(context, request, partitions, durability, workers, clock)
+    serving = Serving(context, request, cluster, partitions, durability, workers, clock)
     closed, transactional = _survey(request, partitions, context.version)
     if transactional and not _may_be_transactional(context, request):
         error = refusal(WRITE, TRANSACTIONAL_ID, request.transactional_id or "null")
@@ -230,16 +239,14 @@ async def _append_verified(serving: Serving, admission: Admission) -> Answer:
 def _append(
     serving: Serving, admission: Admission | None
 ) -> Answer | Coroutine[None, None, Answer]:
-    context, request, partitions, durability, _, clock, refused = serving
-    produced = Produced(context, request.acks, partitions, clock.wall_ms(), admission)
+    context, request, partitions = serving.context, serving.request, serving.partitions
+    produced = Produced(context, request.acks, partitions, serving.clock.wall_ms(), admission)
     if _is_large(request):
         return _append_slowly(produced, serving)
     response = ProduceResponse([produced.topic(topic) for topic in request.topic_data])
     if produced.long:
         return _append_long(produced, response, serving)
-    if refused:
-        response = _with_refused(produced, response, refused)
-    return _answer(produced, response, durability)
+    return _answer(produced, response, serving)
 
 
 def _is_large(request: ProduceRequest) -> bool:
@@ -274,20 +281,45 @@ async def _append_long(produced: Produced, response: ProduceResponse, serving: S
     if produced.long:
         serving.durability.enlist(produced.written, None)
         await produced.look_into_long(serving.workers)
-    if serving.refused:
-        response = _with_refused(produced, response, serving.refused)
-    return _answer(produced, response, serving.durability)
+    return _answer(produced, response, serving)
 
 
 def _with_refused(
     produced: Produced, response: ProduceResponse, refused: Sequence[TopicProduceResponse]
 ) -> ProduceResponse:
     produced.failed = ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    return ProduceResponse([*response.responses, *refused])
+    return response._replace(responses=[*response.responses, *refused])
 
 
-def _answer(produced: Produced, response: ProduceResponse, durability: Durability) -> Answer:
-    written = produced.written
+def _with_leaders(response: ProduceResponse, serving: Serving) -> ProduceResponse:
+    """The answer that names the leaders of partitions which this node does not lead."""
+    cluster, by_id = serving.cluster, serving.context.version >= FIRST_VERSION_WITH_IDS
+    leaders: set[int] = set()
+
+    def named(
+        topic: TopicProduceResponse, row: PartitionProduceResponse
+    ) -> PartitionProduceResponse:
+        if row.error_code not in NOT_LED:
+            return row
+        leader = current_leader(cluster, topic.topic_id if by_id else topic.name, row.index_)
+        leaders.add(leader.leader_id)
+        return row._replace(current_leader=LeaderIdAndEpoch(*leader))
+
+    topics = [
+        topic._replace(partition_responses=[named(topic, row) for row in topic.partition_responses])
+        for topic in response.responses
+    ]
+    listener = serving.context.peer.listener
+    endpoints = [NodeEndpoint(*one) for one in addresses(cluster, listener, leaders)]
+    return response._replace(responses=topics, node_endpoints=endpoints)
+
+
+def _answer(produced: Produced, response: ProduceResponse, serving: Serving) -> Answer:
+    written, durability = produced.written, serving.durability
+    if produced.failed is not None and produced.version >= FIRST_VERSION_WITH_LEADERS:
+        response = _with_leaders(response, serving)
+    if serving.refused:
+        response = _with_refused(produced, response, serving.refused)
     if produced.acks == ACKS_ALL:
         ack = Ack(response, written, _with_failures)
         return ack if durability.enlist(written, ack) else response
@@ -322,8 +354,8 @@ def _with_failures(response: ProduceResponse, written: list[HostedPartition]) ->
         if not partition.log.online
         for topic in (partition.topic, partition.topic_id)
     }
-    return ProduceResponse(
-        [
+    return response._replace(
+        responses=[
             topic._replace(
                 partition_responses=[
                     PartitionProduceResponse(p.index_, ErrorCode.KAFKA_STORAGE_ERROR, -1)

@@ -19,10 +19,10 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
-from uuid import UUID
 
 from ottla.broker.access.everything import EVERYTHING
 from ottla.broker.errors import ApiError
+from ottla.broker.handlers.leaders import NOT_LED, UNKNOWN, Leader, addresses, current_leader
 from ottla.broker.hosting.waiting import woken
 from ottla.log.errors import LogError
 from ottla.metadata.security.acls import Operation, Resource
@@ -47,7 +47,7 @@ from ottla.wire.schema.share_fetch import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from ottla.broker.cluster import Cluster
     from ottla.broker.hosting.partitions import Partitions
@@ -65,7 +65,6 @@ if TYPE_CHECKING:
     from ottla.sharing.values import Ack, AcquireMode
 
 READ = Operation.READ
-NOT_LED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 NO_LEADER = LeaderIdAndEpoch(-1, -1)
 
 
@@ -181,8 +180,10 @@ async def share_acknowledge(
     )
     acknowledged = await _settled(room, turn, begun)
     topics: dict[bytes, list[acknowledge.PartitionData]] = {}
+    leaders: set[int] = set()
     for (topic_id, index), error_code in acknowledged.items():
         leader = acknowledge.LeaderIdAndEpoch(*_leader(room, (topic_id, index), error_code))
+        leaders.add(leader.leader_id)
         row = acknowledge.PartitionData(index, error_code, None, leader)
         topics.setdefault(topic_id, []).append(row)
     return acknowledge.ShareAcknowledgeResponse(
@@ -192,8 +193,8 @@ async def share_acknowledge(
             for topic_id, rows in topics.items()
         ],
         node_endpoints=[
-            acknowledge.NodeEndpoint(*endpoint)
-            for endpoint in _endpoints(room, acknowledged.values())
+            acknowledge.NodeEndpoint(*one)
+            for one in addresses(room.cluster, room.context.peer.listener, leaders)
         ],
     )
 
@@ -384,7 +385,7 @@ def _response(
     lock_ms: int,
 ) -> ShareFetchResponse:
     topics: dict[bytes, list[PartitionData]] = {}
-    codes: list[int] = []
+    leaders: set[int] = set()
     for key in dict.fromkeys([*turn.session.partitions, *acknowledged]):
         found = got.get(key)
         data = PartitionData(key[1], current_leader=NO_LEADER) if found is None else found.data
@@ -396,16 +397,19 @@ def _response(
         if not listed:
             continue
         ack_error = acknowledged.get(key, ErrorCode.NONE)
-        codes += [data.error_code, ack_error]
         if ack_error in NOT_LED:
             data = data._replace(current_leader=LeaderIdAndEpoch(*_leader(room, key, ack_error)))
+        leaders.add(data.current_leader.leader_id)
         topics.setdefault(key[0], []).append(data._replace(acknowledge_error_code=ack_error))
     return ShareFetchResponse(
         acquisition_lock_timeout_ms=lock_ms,
         responses=[
             ShareFetchableTopicResponse(topic_id, rows) for topic_id, rows in topics.items()
         ],
-        node_endpoints=[NodeEndpoint(*endpoint) for endpoint in _endpoints(room, codes)],
+        node_endpoints=[
+            NodeEndpoint(*one)
+            for one in addresses(room.cluster, room.context.peer.listener, leaders)
+        ],
     )
 
 
@@ -414,22 +418,6 @@ def _failed(room: Room, key: Key, code: ErrorCode) -> PartitionData:
     return PartitionData(key[1], code, current_leader=leader)
 
 
-def _leader(room: Room, key: Key, code: int) -> tuple[int, int]:
+def _leader(room: Room, key: Key, code: int) -> Leader:
     """The leader of the partition if it is another node."""
-    if code not in NOT_LED:
-        return -1, -1
-    topic = room.cluster.image.topic_by_id(UUID(bytes=key[0]))
-    if topic is None or not 0 <= key[1] < len(topic.partitions):
-        return -1, -1
-    partition = topic.partitions[key[1]]
-    return partition.leader, partition.leader_epoch
-
-
-def _endpoints(room: Room, codes: Iterable[int]) -> list[tuple[int, str, int, str | None]]:
-    """The addresses of brokers, if the client must go to another one."""
-    if NOT_LED.isdisjoint(codes):
-        return []
-    return [
-        (broker.node_id, endpoint.host, endpoint.port, broker.rack)
-        for broker, endpoint in room.cluster.endpoints(room.context.peer.listener)
-    ]
+    return current_leader(room.cluster, *key) if code in NOT_LED else UNKNOWN

@@ -34,14 +34,18 @@ def retire_above(wanted: int) -> Callable[[MetadataImage], Sequence[Change]]:
     """The decision that takes nodes above `wanted` out of the cluster."""
 
     def decide(image: MetadataImage) -> Sequence[Change]:
-        retired = [node_id for node_id in image.brokers if node_id > wanted]
-        leaderships = decide_retirement(image, retired)
-        return [
-            *([SetLeaders(leaderships)] if leaderships else []),
-            *map(UnregisterBroker, retired),
-        ]
+        return retired(image, [node_id for node_id in image.brokers if node_id > wanted])
 
     return decide
+
+
+def retired(image: MetadataImage, nodes: Sequence[int]) -> Sequence[Change]:
+    """The changes that take nodes out of the cluster."""
+    leaderships = decide_retirement(image, nodes)
+    return [
+        *([SetLeaders(leaderships)] if leaderships else []),
+        *map(UnregisterBroker, nodes),
+    ]
 
 
 def replace_node(node_id: int) -> Callable[[MetadataImage], Sequence[Change]]:

@@ -178,6 +178,7 @@ class Jobs:
 
     async def _sweep(self) -> None:
         """Close connections that are idle, or that began a frame and do not go on."""
+        self._services.load.sample()
         now = asyncio.get_running_loop().time()
         idle = self._settings.idle_ms / 1000
         for connection in self._connections:

@@ -138,6 +138,7 @@ class Node:
             requests=requests,
         )
         self.dispatcher = Dispatcher(self.services, requests)
+        self.services.load.connections = self.dispatcher.connections
         self.jobs = Jobs(
             self.services,
             self.dispatcher.connections,
@@ -370,9 +371,10 @@ class Node:
             except OSError as error:
                 where = f"listener {listener.name} at {listener.host}:{listener.port}"
                 raise CannotListen.because(error, where) from error
-            self._size_buffers(sockets)
             self.addresses[listener.name] = sockets[0].getsockname()[:2]
-            for one in (*sockets, *self._shared.get(listener.name, ())):
+            sockets += self._shared.get(listener.name, ())
+            self._size_buffers(sockets)
+            for one in sockets:
                 server = await asyncio.get_running_loop().create_server(
                     partial(self.entrance.connection, listener),
                     sock=one,

@@ -20,6 +20,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ottla.broker.errors import ApiError
+from ottla.broker.running.load import Load
 from ottla.metadata.names import (
     CONSUMER_OFFSETS_TOPIC,
     SHARE_GROUP_STATE_TOPIC,
@@ -126,6 +127,7 @@ class Services:
         self.audit: Audit | None = None  # where somebody is asked who comes in, or it has a file
         self.certificates: Certificates | None = None  # of the listeners with TLS
         self.door: Door | None = None  # of a node with listeners that ask who comes in
+        self.load: Load = Load(requests, clock)
         self._addresses = addresses
         self._requests = requests
         groups, persister = "coordinators.groups", "shares.persister"

@@ -89,6 +89,8 @@ class Setup:
     log_format: str
     log_level: str
     secured: Path | None = None
+    ephemeral: bool = False
+    """Nothing in the directory has to survive a power cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,7 +362,7 @@ class Supervisor:
                 self._ports.get(node_id, {}),
             ),
             str(self._root),
-            ephemeral=self._setup.directory is None,
+            ephemeral=self._setup.ephemeral or self._setup.directory is None,
             log_format=self._setup.log_format,
             log_level=self._setup.log_level,
             sockets={name: [one.fileno() for one in each] for name, each in self._sockets.items()},

@@ -83,6 +83,7 @@ SERVED: dict[int, Served] = {
     51: Served(0, 0, "scram_users:alter_user_scram_credentials"),
     60: Served(0, 2, "cluster:describe_cluster"),
     61: Served(0, 0, "producer_ids:describe_producers"),
+    64: Served(0, 0, "leadership:unregister_broker"),
     65: Served(0, 0, "transactions:describe_transactions"),
     66: Served(0, 2, "transactions:list_transactions"),
     68: Served(0, 1, "consumer_groups:consumer_group_heartbeat"),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from ottla.client import arguments
@@ -9,7 +12,7 @@ from ottla.client.admin.base import AdminBase, by_topic, check_parts
 from ottla.client.admin.types import NodeDescription, NodeState, Reassignment
 from ottla.client.cluster.connection import Address
 from ottla.client.cluster.view import Broker, TopicPartition
-from ottla.client.errors import BadArgument, check, failure
+from ottla.client.errors import BadArgument, ClientError, check, failure
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -31,6 +34,7 @@ from ottla.wire.schema.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
+from ottla.wire.schema.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -42,12 +46,12 @@ _STATES: Final = {0: NodeState.ACTIVE, 1: NodeState.DRAINING, 2: NodeState.FENCE
 
 
 class NodeCalls(AdminBase):
-    """Describe nodes, elect leaders, reassign partitions."""
+    """Describe and forget nodes, elect leaders, reassign partitions."""
 
     async def describe_nodes(self) -> list[NodeDescription]:
         """All registered nodes by id, those that are down as well.
 
-        Apache Kafka does not tell how many partitions a node leads.
+        Apache Kafka does not tell how many partitions a node leads, nor its load.
 
         >>> from ottla import Admin
         >>> async with Admin("127.0.0.1:9092") as admin:
@@ -59,10 +63,31 @@ class NodeCalls(AdminBase):
         async def attempt() -> list[NodeDescription]:
             answer: DescribeClusterResponse = await self._client.send(request, to="any")
             check(answer.error_code, "describe the nodes", answer.error_message)
-            found = map(_described, answer.brokers)
-            return sorted(found, key=lambda one: one.broker.id)
+            return await asyncio.gather(*map(with_load, answer.brokers))
 
-        return await self._client.retry(attempt)
+        async def with_load(broker: DescribeClusterBroker) -> NodeDescription:
+            """A node tells its own load alone; one that does not answer is described without."""
+            if broker.leaders >= 0 and not broker.load and not broker.is_fenced:
+                with suppress(ClientError):
+                    answer = await self._client.send(request, to=broker.broker_id)
+                    rows = {one.broker_id: one for one in answer.brokers}
+                    broker = rows.get(broker.broker_id, broker)
+            return _described(broker)
+
+        return sorted(await self._client.retry(attempt), key=lambda one: one.broker.id)
+
+    async def forget_node(self, node: int) -> None:
+        """Take a node out of the cluster that is down for good; other nodes lead its partitions.
+
+        Raises `KafkaError` if there is no such node, or if it is up.
+        """
+        request = UnregisterBrokerRequest(arguments.whole("node", node))
+
+        async def attempt() -> None:
+            answer: UnregisterBrokerResponse = await self._client.send(request, to="controller")
+            check(answer.error_code, f"forget node {node}", answer.error_message)
+
+        await self._client.retry(attempt)
 
     async def elect_leaders(
         self, partitions: Iterable[TopicPartition] | None = None, *, unclean: bool = False
@@ -184,4 +209,5 @@ def _described(broker: DescribeClusterBroker) -> NodeDescription:
         Broker(broker.broker_id, Address(broker.host, broker.port), broker.rack),
         state,
         None if broker.leaders < 0 else broker.leaders,
+        json.loads(broker.load) if broker.load else None,
     )

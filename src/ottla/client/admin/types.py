@@ -74,11 +74,16 @@ class NodeState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class NodeDescription:
-    """A registered node; `leaders` is None if the broker does not count them."""
+    """A registered node; `leaders` is None if the broker does not count them.
+
+    `load` is what the node says of the last seconds: `cpu` (processors in use), `requests` a second
+    and open `connections`. None if it is down, or another kind of broker.
+    """
 
     broker: Broker
     state: NodeState
     leaders: int | None
+    load: Mapping[str, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
