@@ -55,7 +55,7 @@ class Place:
         async with self.worker(**options) as worker:
             return dict((await worker.run_once())[self.topic])
 
-    async def create(self, partitions: int = 1, **configs: str) -> None:
+    async def create(self, partitions: int = 1, /, **configs: str) -> None:
         keys = {key.replace("_", "."): value for key, value in configs.items()}
         async with Admin(self.bootstrap) as admin:
             await admin.create_topic(
@@ -72,18 +72,18 @@ class Place:
     def tables(self) -> IcebergTables:
         return IcebergTables(self.settings)
 
-    def state(self) -> TableState:
+    def state(self, table: str | None = None) -> TableState:
         tables = self.tables()
         try:
-            state = tables.load(self.table)
+            state = tables.load(table or self.table)
         finally:
             tables.close()
         assert state is not None
         return state
 
-    def rows(self) -> pa.Table:
+    def rows(self, table: str | None = None) -> pa.Table:
         """All rows, as pyiceberg reads them, in order of partition and offset."""
-        handle: Any = self.state().handle
+        handle: Any = self.state(table).handle
         rows: pa.Table = handle.scan().to_arrow()
         return rows.sort_by([("_partition", "ascending"), ("_offset", "ascending")])
 

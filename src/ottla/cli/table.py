@@ -154,11 +154,23 @@ def status(
                     "rows": one.rows,
                     "files": one.files,
                     "small": one.small_files,
+                    "invalid": one.invalid,
                     "holes": one.holes,
                 }
                 for one in rows
             ],
-            ("topic", "table", "position", "lag", "seconds", "rows", "files", "small", "holes"),
+            (
+                "topic",
+                "table",
+                "position",
+                "lag",
+                "seconds",
+                "rows",
+                "files",
+                "small",
+                "invalid",
+                "holes",
+            ),
         )
     else:
         typer.echo("no topic has a table")
@@ -550,6 +562,7 @@ def _status(one: TableStatus) -> Value:
         "rows": one.rows,
         "files": one.files,
         "small_files": one.small_files,
+        "invalid": one.invalid,
         "holes": one.holes,
         "problem": one.problem,
     }

@@ -29,5 +29,17 @@ class CommitRefused(TableError):
     """The catalogue certainly refused the commit: the table has moved on."""
 
 
+class ColumnsMoved(CommitRefused):
+    """Somebody else changed columns: files that were written for the old ones do not fit."""
+
+
+class SchemaConflict(TableError):
+    """A column of the table cannot take the values of the schema."""
+
+
+class InvalidRecord(TableError):
+    """A record does not fit the schema, and the table is to pause then."""
+
+
 class TableRunFailed(TableError):
     """A run that should end could not take all records."""

@@ -93,7 +93,8 @@ class NewFile:
 class Commit:
     """One atomic step: these files, and the position after them.
 
-    `start` is the position that the table had when it was loaded.
+    `start` is the position that the table had when it was loaded. `columns` are those of the files,
+    if they have some that the table did not have.
     """
 
     id: str
@@ -102,6 +103,7 @@ class Commit:
     first: Offsets
     holes: tuple[Hole, ...]
     files: tuple[NewFile, ...]
+    columns: pa.Schema | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,10 +156,17 @@ class TableFormat(Protocol):
     def create(self, table: NewTable) -> TableState:
         """Create the table; if somebody was quicker, what that table says."""
 
+    def widened(self, state: TableState, wanted: pa.Schema) -> pa.Schema:
+        """The table's columns with those that are wanted and missing, and wider types.
+
+        `SchemaConflict` if a column cannot have the wanted type.
+        """
+
     def commit(self, state: TableState, commit: Commit) -> TableState:
         """Add files and move the position, if the table still is as it was in `state`.
 
-        Raises `CommitRefused` if it is not. After any other error nobody knows whether the commit
+        Raises `CommitRefused` if it is not, `ColumnsMoved` if somebody else changed columns so that
+        the files do not fit. After any other error nobody knows whether the commit
         went through.
         """
 

@@ -19,6 +19,7 @@ from pyiceberg.exceptions import (
     NamespaceAlreadyExistsError,
     NoSuchTableError,
     TableAlreadyExistsError,
+    ValidationError,
 )
 from pyiceberg.io.pyarrow import (
     PyArrowFileIO,
@@ -29,12 +30,15 @@ from pyiceberg.io.pyarrow import (
 from pyiceberg.manifest import DataFile as ManifestDataFile
 from pyiceberg.manifest import DataFileContent, FileFormat, ManifestContent
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
-from pyiceberg.table import StaticTable, Table
+from pyiceberg.table import StaticTable, Table, Transaction
 from pyiceberg.table.snapshots import ancestors_of
 from pyiceberg.table.update import (
+    AssertCurrentSchemaId,
+    AssertLastAssignedFieldId,
     AssertRefSnapshotId,
     AssertTableUUID,
     RemoveSnapshotsUpdate,
+    TableRequirement,
     TableUpdate,
 )
 from pyiceberg.transforms import DayTransform, HourTransform, MonthTransform, Transform
@@ -42,7 +46,13 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import IntegerType, LongType
 
 from ottla.tables.compacting import SnapshotInfo
-from ottla.tables.errors import CommitRefused, NotATopicTable, TablePaused
+from ottla.tables.errors import (
+    ColumnsMoved,
+    CommitRefused,
+    NotATopicTable,
+    SchemaConflict,
+    TablePaused,
+)
 from ottla.tables.format import DataFile, Snapshot, TableState
 from ottla.tables.iceberg_catalogs import FILE_IO, open_catalog
 from ottla.tables.iceberg_types import arrow_columns, iceberg_schema
@@ -55,13 +65,15 @@ from ottla.tables.position import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    import pyarrow as pa
     from pyarrow.fs import FileSystem
     from pyiceberg.catalog.sql import SqlCatalog
     from pyiceberg.io import FileIO
     from pyiceberg.manifest import ManifestEntry
     from pyiceberg.schema import Schema
+    from pyiceberg.table.metadata import TableMetadata
     from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
 
     from ottla.tables.format import Commit, NewFile, NewTable
@@ -69,6 +81,7 @@ if TYPE_CHECKING:
 
 FORMAT: Final = "iceberg"
 MAIN: Final = "main"
+_OF_COLUMNS: Final = (AssertCurrentSchemaId, AssertLastAssignedFieldId)
 ID_CHARACTERS: Final = 8
 """Of a topic's id, in the name of its table's directory: 48 bits of it."""
 PROPERTIES: Final = {
@@ -128,10 +141,20 @@ class IcebergTables:
             made = self._catalog.load_table(self._name(table.name))
         return _state(made)
 
+    def widened(self, state: TableState, wanted: pa.Schema) -> pa.Schema:
+        transaction = _table(state).transaction()
+        _widen(transaction, wanted)
+        return arrow_columns(transaction.table_metadata.schema())
+
     def commit(self, state: TableState, commit: Commit) -> TableState:
         table = _table(state)
         position = dump_offsets(commit.next)
         transaction = table.transaction()
+        if commit.columns is not None:
+            _widen(transaction, commit.columns)
+            columns = arrow_columns(transaction.table_metadata.schema())
+            if not columns.equals(commit.columns, check_metadata=True):
+                raise ColumnsMoved(f"somebody else has changed columns of {state.table}")
         transaction.set_properties(
             {
                 "ottla.commit": commit.id,
@@ -147,12 +170,13 @@ class IcebergTables:
         }
         append = transaction.update_snapshot(snapshot_properties=summary).merge_append()
         for one in commit.files:
-            append.append_data_file(_data_file(table, one))
+            append.append_data_file(_data_file(transaction.table_metadata, one))
         append.commit()
         return self._hand_over(
             state,
             transaction._updates,
             (*append._written_manifests, *append._written_manifest_lists),
+            (one for one in transaction._requirements if isinstance(one, _OF_COLUMNS)),
         )
 
     def replace(self, state: TableState, old: Sequence[DataFile], new: NewFile) -> TableState:
@@ -164,7 +188,7 @@ class IcebergTables:
         for entry in _entries(table):
             if entry.data_file.file_path in urls:
                 overwrite.delete_data_file(entry.data_file)
-        overwrite.append_data_file(_data_file(table, new))
+        overwrite.append_data_file(_data_file(table.metadata, new))
         overwrite.commit()
         return self._hand_over(
             state,
@@ -196,13 +220,18 @@ class IcebergTables:
         return named
 
     def _hand_over(
-        self, state: TableState, updates: tuple[TableUpdate, ...], written: tuple[str, ...]
+        self,
+        state: TableState,
+        updates: tuple[TableUpdate, ...],
+        written: tuple[str, ...],
+        more: Iterable[TableRequirement] = (),
     ) -> TableState:
         """Commit with requirements of our own; `written` are manifests that only this names."""
         table = _table(state)
         requirements = (
             AssertTableUUID(uuid=table.metadata.table_uuid),
             AssertRefSnapshotId.model_validate({"ref": MAIN, "snapshot-id": state.snapshot}),
+            *more,
         )
         try:
             made = self._catalog.commit_table(table, requirements, updates)
@@ -338,12 +367,22 @@ def _partition(spec: PartitionSpec, schema: Schema) -> str | None:
     )
 
 
-def _data_file(table: Table, file: NewFile) -> ManifestDataFile:
-    schema = table.metadata.schema()
+def _widen(transaction: Transaction, wanted: pa.Schema) -> None:
+    try:
+        with transaction.update_schema() as update:
+            update.union_by_name(iceberg_schema(wanted))
+    except (ValueError, ValidationError) as error:
+        raise SchemaConflict(
+            f"the table's columns cannot become those of the schema: {error}"
+        ) from None
+
+
+def _data_file(metadata: TableMetadata, file: NewFile) -> ManifestDataFile:
+    schema = metadata.schema()
     footer: Any = file.footer
     statistics = data_file_statistics_from_parquet_metadata(
         parquet_metadata=footer,
-        stats_columns=compute_statistics_plan(schema, table.metadata.properties),
+        stats_columns=compute_statistics_plan(schema, metadata.properties),
         parquet_column_mapping=parquet_path_to_id_mapping(schema),
     )
     return ManifestDataFile.from_args(
@@ -353,7 +392,7 @@ def _data_file(table: Table, file: NewFile) -> ManifestDataFile:
         partition=Record() if file.bucket is None else Record(file.bucket),
         file_size_in_bytes=file.size,
         sort_order_id=None,
-        spec_id=table.metadata.default_spec_id,
+        spec_id=metadata.default_spec_id,
         equality_ids=None,
         key_metadata=None,
         **statistics.to_serialized_dict(),

@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import random
 from dataclasses import dataclass
+from itertools import repeat
 from typing import TYPE_CHECKING, Final
 
 from ottla.client.reader.reader import Reader
-from ottla.tables.names import topic_id_bytes
+from ottla.errors import OttlaError
+from ottla.tables.converting import Converter
+from ottla.tables.names import dead_letter_table, topic_id_bytes
 from ottla.tables.position import trouble
+from ottla.tables.scanning import scan
 from ottla.tables.topics import look
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     import pyarrow as pa
 
@@ -45,6 +49,7 @@ class TableStatus:
     rows: int
     files: int
     small_files: int
+    invalid: int
     holes: int
     problem: str | None
 
@@ -58,10 +63,12 @@ async def status(
     if state is None:
         behind = sum(end - log.starts.get(one, end) for one, end in log.ends.items())
         return TableStatus(
-            settings.topic, settings.table, {}, dict(log.ends), behind, 0.0, 0, 0, 0, 0,
+            settings.topic, settings.table, {}, dict(log.ends), behind, 0.0, 0, 0, 0, 0, 0,
             "not created yet; is ottla table run running?",
         )  # fmt: skip
-    files = await asyncio.to_thread(tables.files, state)
+    parts = await asyncio.to_thread(_parts, tables, settings.table)
+    files = parts[0].files
+    invalid = sum(one.rows for part in parts[1:] for one in part.files)
     lag = sum(max(0, end - state.next.get(one, end)) for one, end in log.ends.items())
     seconds = max(0, wall_ms - state.changed_ms) / 1000 if lag else 0.0
     return TableStatus(
@@ -74,17 +81,22 @@ async def status(
         sum(one.rows for one in files),
         len(files),
         sum(one.size < SMALL_FILE_BYTES for one in files),
+        invalid,
         sum(one.end - one.start for one in state.holes),
-        _problem(state, log, settings, seconds),
+        await asyncio.to_thread(_problem, tables, state, log, settings, seconds),
     )
 
 
 def _problem(
-    state: TableState, log: LogView, settings: TopicSettings, seconds: float
+    tables: TableFormat, state: TableState, log: LogView, settings: TopicSettings, seconds: float
 ) -> str | None:
     found = trouble(state, log.topic_id)
     if found is not None:
         return f"{found.name}: {found.sentence}"
+    try:
+        tables.widened(state, Converter(settings).columns)
+    except OttlaError as error:
+        return f"{type(error).__name__}: {error}"
     if state.holes:
         return f"records were gone before they were taken: {len(state.holes)} holes"
     if seconds > LATE_INTERVALS * settings.commit_interval:
@@ -119,24 +131,29 @@ async def verify(
     sample: int | None = None,
     choose: Callable[[list[tuple[int, int, int]], int], list[tuple[int, int, int]]] = random.sample,
 ) -> list[Finding]:
-    """Compare rows with the log: every offset once, with the bytes of its record.
+    """Compare rows with the log: every offset once, in the table or its dead letters.
 
-    Offsets that the log has no more are left out. With `sample` so many windows are compared.
+    Where the table keeps values, their bytes are compared, too. Offsets that the log has no more
+    are left out. With `sample` so many windows are compared.
     """
-    state = await asyncio.to_thread(tables.load, settings.table)
-    if state is None:
+    parts = await asyncio.to_thread(_parts, tables, settings.table)
+    if not parts:
         return []
+    state = parts[0].state
     log = await look(admin, settings, is_new=False)
-    files = await asyncio.to_thread(tables.files, state)
     [policy] = await admin.describe_configs("topic", settings.topic, ["cleanup.policy"])
     is_compacted = "compact" in (policy.value or "")
+    has_values = settings.value_format == "raw" or settings.keep_value
+    topic_id = topic_id_bytes(state.topic_id)
     windows = list(_windows(state, log.starts))
     if sample is not None and sample < len(windows):
         windows = sorted(choose(windows, sample))
     found = []
     for number, start, end in windows:
-        theirs = await _in_log(bootstrap, security, settings.topic, state, number, start, end)
-        ours = await asyncio.to_thread(_in_table, tables, state, files, number, start, end)
+        theirs = await _in_log(
+            bootstrap, security, settings.topic, topic_id, has_values, number, start, end
+        )
+        ours = await asyncio.to_thread(_in_tables, tables, parts, has_values, number, start, end)
         if is_compacted:
             # The log has dropped older values of a key since; the table keeps what it saw.
             ours = {one: hashes for one, hashes in ours.items() if one in theirs}
@@ -155,16 +172,15 @@ _Rows = dict[int, list[int]]
 """Hashes of key and value by offset."""
 
 
-def _add(rows: _Rows, offsets: pa.Array, keys: pa.Array, values: pa.Array) -> None:
-    for offset, key, value in zip(
-        offsets.to_pylist(), keys.to_pylist(), values.to_pylist(), strict=True
-    ):
+def _add(rows: _Rows, offsets: pa.Array, keys: pa.Array, values: pa.Array | None) -> None:
+    bytes_of = repeat(None) if values is None else values.to_pylist()
+    for offset, key, value in zip(offsets.to_pylist(), keys.to_pylist(), bytes_of, strict=False):
         rows.setdefault(offset, []).append(hash((key, value)))
 
 
 async def _in_log(
-    bootstrap: str, security: Security, topic: str, state: TableState, number: int, start: int,
-    end: int,
+    bootstrap: str, security: Security, topic: str, topic_id: bytes, has_values: bool, number: int,
+    start: int, end: int,
 ) -> _Rows:  # fmt: skip
     rows: _Rows = {}
     reader = Reader(
@@ -174,51 +190,41 @@ async def _in_log(
         stop={number: end},
         columns=("key", "value", "offset"),
         isolation_level="read_committed",
-        topic_id=topic_id_bytes(state.topic_id),
+        topic_id=topic_id,
         max_batch_bytes=8 * MIB,
         security=security,
         client_id="ottla-table",
     )
     async with reader:
         async for batch in reader:
-            _add(rows, batch.column("offset"), batch.column("key"), batch.column("value"))
+            values = batch.column("value") if has_values else None
+            _add(rows, batch.column("offset"), batch.column("key"), values)
     return rows
 
 
-def _in_table(
-    tables: TableFormat,
-    state: TableState,
-    files: list[DataFile],
-    number: int,
-    start: int,
-    end: int,
+def _in_tables(
+    tables: TableFormat, parts: Sequence[_Part], has_values: bool, number: int, start: int, end: int
 ) -> _Rows:
-    import pyarrow.dataset as ds
-
     rows: _Rows = {}
-    wanted = (
-        (ds.field("_partition") == number)
-        & (ds.field("_offset") >= start)
-        & (ds.field("_offset") < end)
-    )
-    for file in files:
-        if not _may_have(file, number, start, end):
-            continue
-        system, path = tables.open_file(state, file.url)
-        read = ds.dataset(path, filesystem=system, format="parquet", partitioning=None)
-        for batch in read.to_batches(columns=["_offset", "_key", "value"], filter=wanted):
-            _add(rows, batch.column("_offset"), batch.column("_key"), batch.column("value"))
+    columns = ["_offset", "_key", *(["value"] if has_values else [])]
+    for part in parts:
+        for batch in scan(tables, part.state, part.files, columns, number, start, end):
+            values = batch.column("value") if has_values else None
+            _add(rows, batch.column("_offset"), batch.column("_key"), values)
     return rows
 
 
-def _may_have(file: DataFile, number: int, start: int, end: int) -> bool:
-    if file.partitions is None or file.offsets is None:
-        return True
-    return (
-        file.partitions[0] <= number <= file.partitions[1]
-        and file.offsets[0] < end
-        and file.offsets[1] >= start
-    )
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The table, or that of its dead letters."""
+
+    state: TableState
+    files: list[DataFile]
+
+
+def _parts(tables: TableFormat, table: str) -> list[_Part]:
+    found = [tables.load(table), tables.load(dead_letter_table(table))]
+    return [_Part(one, tables.files(one)) for one in found if one is not None]
 
 
 def _compared(number: int, start: int, end: int, theirs: _Rows, ours: _Rows) -> Finding:

@@ -14,16 +14,22 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ottla.tables.converting import buckets, directory_of, divided, raw_rows
+from ottla.tables.converting import buckets, directory_of, divided
+from ottla.tables.errors import InvalidRecord
 from ottla.tables.format import NewFile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Collection, Iterator, Mapping
     from pathlib import Path
 
+    from numpy.typing import NDArray
+
+    from ottla.tables.converting import Converter
     from ottla.tables.format import TableState
+    from ottla.tables.settings import TopicSettings
 
 MIB: Final = 1024 * 1024
 BUFFER_BYTES: Final = 256 * MIB
@@ -36,78 +42,46 @@ SHRINKS_TO: Final = 3
 ZSTD_LEVEL: Final = 3
 
 
-class RoundFiles:
-    """Call `add` for batches of records, then `finish` once. Not for several threads at once."""
+class TableFiles:
+    """The files of one table. Not for several threads at once."""
 
     def __init__(
-        self,
-        directory: Path,
-        state: TableState,
-        commit: str,
-        target_file_bytes: int,
+        self, directory: Path, state: TableState, columns: pa.Schema, commit: str, most_bytes: int
     ) -> None:
+        self.columns = columns
+        self.partition = state.partition or "none"
         self._directory = directory
-        self._columns = state.columns
         self._location = state.location
         self._commit = commit
-        self._partition = state.partition or "none"
-        self._most_bytes = min(BUFFER_BYTES, SHRINKS_TO * target_file_bytes)
+        self._most_bytes = most_bytes
         self._buffers: dict[int | None, _Buffer] = {}
-        self._touched: set[int] = set()
         self._nbytes = 0
         self._files: list[NewFile] = []
         directory.mkdir(parents=True)
 
-    def add(self, records: pa.RecordBatch) -> int:
-        """Take records of one partition; fewer than given if the round has touched enough."""
-        values = buckets(records.column("timestamp"), self._partition)
-        if values is not None:
-            fitting = self._fitting(values)
-            records, values = records.slice(0, fitting), values[:fitting]
-        if not records.num_rows:
-            return 0
-        number: int = records.column("partition")[0].as_py()
-        rows = raw_rows(records, self._columns)
-        parts = [(None, rows)] if values is None else divided(rows, values)
-        for bucket, part in parts:
-            buffer = self._buffers.setdefault(bucket, _Buffer())
-            buffer.add(number, part)
-            self._nbytes += part.nbytes
-            if buffer.nbytes >= self._most_bytes:
-                self._write(bucket)
+    def add(self, number: int, bucket: int | None, rows: pa.RecordBatch) -> None:
+        """Take rows of one partition, of one bucket."""
+        buffer = self._buffers.setdefault(bucket, _Buffer())
+        buffer.add(number, rows)
+        self._nbytes += rows.nbytes
+        if buffer.nbytes >= self._most_bytes:
+            self._write(bucket)
         while self._nbytes > BUFFER_BYTES:
             self._write(max(self._buffers, key=lambda one: self._buffers[one].nbytes))
-        count: int = records.num_rows
-        return count
 
     def finish(self) -> tuple[NewFile, ...]:
-        """Write what is left; all files of the round."""
+        """Write what is left; all files."""
         for bucket in sorted(self._buffers, key=lambda one: -1 if one is None else one):
             self._write(bucket)
         return tuple(self._files)
-
-    def discard(self) -> None:
-        """Delete the files of the round from the spool."""
-        self._buffers.clear()
-        shutil.rmtree(self._directory, ignore_errors=True)
-
-    def _fitting(self, values: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> int:
-        """How many of the rows come before the first that would be in a bucket too many."""
-        found, first = np.unique(values, return_index=True)
-        for bucket, at in sorted(zip(found.tolist(), first.tolist(), strict=True), key=_second):
-            if bucket not in self._touched:
-                if len(self._touched) == MAX_BUCKETS:
-                    return int(at)
-                self._touched.add(bucket)
-        return len(values)
 
     def _write(self, bucket: int | None) -> None:
         buffer = self._buffers.pop(bucket)
         self._nbytes -= buffer.nbytes
         name = f"{self._commit}-{len(self._files)}.parquet"
         path = self._directory / name
-        write_parquet(path, self._columns, buffer.batches())
-        folder = directory_of(bucket, self._partition)
+        write_parquet(path, self.columns, buffer.batches())
+        folder = directory_of(bucket, self.partition)
         footer = pq.read_metadata(path)
         self._files.append(
             NewFile(
@@ -119,6 +93,113 @@ class RoundFiles:
                 footer,
             )
         )
+
+
+class RoundFiles:
+    """The files of a round: rows, and records that are none.
+
+    Call `add` for batches of records, then `finish` once. Offsets of `decided` are dead letters
+    already and are left out. `letter_table` is called, in the thread of `add`, when the first dead
+    letter has come.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        state: TableState,
+        columns: pa.Schema,
+        commit: str,
+        converter: Converter,
+        settings: TopicSettings,
+        decided: Mapping[int, Collection[int]],
+        letter_table: Callable[[], TableState],
+    ) -> None:
+        self.dropped = 0
+        self._directory = directory
+        self._commit = commit
+        self._converter = converter
+        self._settings = settings
+        self._decided = decided
+        self._letter_table = letter_table
+        self._letters: TableFiles | None = None
+        self._touched: set[int] = set()
+        most = min(BUFFER_BYTES, SHRINKS_TO * settings.target_file_bytes)
+        self._rows = TableFiles(directory / "rows", state, columns, commit, most)
+
+    def add(self, records: pa.RecordBatch) -> int:
+        """Take records of one partition; fewer than given if the round has touched enough."""
+        values = buckets(records.column("timestamp"), self._rows.partition)
+        if values is not None:
+            records = records.slice(0, self._fitting(values))
+        count: int = records.num_rows
+        if not count:
+            return 0
+        number: int = records.column("partition")[0].as_py()
+        decided = self._decided.get(number)
+        if decided:
+            is_open = pc.invert(
+                pc.is_in(records.column("offset"), pa.array(sorted(decided), pa.int64()))
+            )
+            records = records.filter(is_open)
+        if not records.num_rows:
+            return count
+        converted = self._converter.convert(records, self._rows.columns)
+        self._add_rows(number, converted.rows)
+        if converted.letters is not None:
+            self._add_letters(number, converted.letters)
+        return count
+
+    def finish(self) -> tuple[tuple[NewFile, ...], tuple[NewFile, ...]]:
+        """Write what is left; the files of rows, and those of dead letters."""
+        letters = () if self._letters is None else self._letters.finish()
+        return self._rows.finish(), letters
+
+    def discard(self) -> None:
+        """Delete the files of the round from the spool."""
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    def _add_rows(self, number: int, rows: pa.RecordBatch) -> None:
+        if not rows.num_rows:
+            return
+        values = buckets(rows.column("_timestamp"), self._rows.partition)
+        if values is None:
+            self._rows.add(number, None, rows)
+            return
+        for bucket, part in divided(rows, values):
+            self._rows.add(number, bucket, part)
+
+    def _add_letters(self, number: int, letters: pa.RecordBatch) -> None:
+        if self._settings.invalid == "drop":
+            self.dropped += letters.num_rows
+            return
+        if self._settings.invalid == "pause":
+            raise InvalidRecord(
+                f"offset {letters.column('_offset')[0]} of partition {number} is "
+                f"{letters.column('reason')[0]}; set ottla.table.invalid to dlq or drop to go on"
+            )
+        if self._letters is None:
+            state = self._letter_table()
+            self._letters = TableFiles(
+                self._directory / "letters", state, state.columns, self._commit, BUFFER_BYTES
+            )
+        columns = self._letters.columns
+        self._letters.add(
+            number,
+            None,
+            pa.RecordBatch.from_arrays(
+                [letters.column(one.name).cast(one.type) for one in columns], schema=columns
+            ),
+        )
+
+    def _fitting(self, values: NDArray[np.int64]) -> int:
+        """How many of the rows come before the first that would be in a bucket too many."""
+        found, first = np.unique(values, return_index=True)
+        for bucket, at in sorted(zip(found.tolist(), first.tolist(), strict=True), key=_second):
+            if bucket not in self._touched:
+                if len(self._touched) == MAX_BUCKETS:
+                    return int(at)
+                self._touched.add(bucket)
+        return len(values)
 
 
 class _Buffer:

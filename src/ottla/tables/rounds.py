@@ -31,6 +31,8 @@ from ottla.tables.position import Trouble, Verdict, settle, trouble
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import pyarrow as pa
+
     from ottla.tables.format import NewFile, Offsets, TableState
 
 FIRST_PAUSE: Final = 1.0
@@ -79,11 +81,15 @@ class Created:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Records up to `next` are in these files, or were none."""
+    """Records up to `next` are in these files, or were none.
+
+    `columns` are those of the files, if the table has to get them.
+    """
 
     next: Offsets
     files: tuple[NewFile, ...]
     letters: tuple[NewFile, ...] = ()
+    columns: pa.Schema | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +130,13 @@ class Mirrored:
 class Failed:
     """The effect failed, in a way that may pass.
 
-    A commit that was not certainly refused may have gone through, or may still do so.
+    A commit that was not certainly refused may have gone through, or may still do so. One that is
+    stale cannot be repeated with its files.
     """
 
     why: str
     is_refused: bool = False
+    is_stale: bool = False
 
 
 Event: TypeAlias = (
@@ -320,7 +328,7 @@ class Rounds:
             case Phase.COMMITTING, Committed():
                 return self._committed(event.state)
             case ((Phase.LETTERS | Phase.COMMITTING), Failed()):
-                return self._not_committed(event)
+                return self._not_committed(event, now)
             case Phase.ASKING_LETTERS, Asked():
                 return self._settle_letters(event.state, now)
             case Phase.ASKING, Asked():
@@ -386,7 +394,7 @@ class Rounds:
         current = self._current
         # Partitions that had nothing new stay where they start.
         position = {**current.commit.next, **event.next}
-        commit = _with(current.commit, position, event.files)
+        commit = replace(current.commit, next=position, files=event.files, columns=event.columns)
         self._round = replace(current, commit=commit, letter_files=event.letters)
         self._is_behind = any(position.get(one, 0) < end for one, end in current.stop.items())
         if not self._current.files:
@@ -401,7 +409,7 @@ class Rounds:
     def _commit_letters(self) -> list[Effect]:
         self.phase = Phase.LETTERS
         current = self._current
-        mine = _with(current.commit, current.commit.next, current.letter_files)
+        mine = replace(current.commit, files=current.letter_files, columns=None)
         return [CommitLetters(current.letters, mine)]
 
     def _commit(self) -> list[Effect]:
@@ -412,9 +420,11 @@ class Rounds:
         self._conflicts = 0
         return self._publish(state)
 
-    def _not_committed(self, event: Failed) -> list[Effect]:
+    def _not_committed(self, event: Failed, now: float) -> list[Effect]:
         self._why = event.why
         self._may_be_through |= not event.is_refused
+        if event.is_stale:
+            return [*self._abandoned(), *self._load(now)]
         letters = self.phase is Phase.LETTERS
         self.phase = Phase.ASKING_LETTERS if letters else Phase.ASKING
         return [Ask(letters)]
@@ -509,7 +519,3 @@ def _starts(state: TableState, log: LogView) -> tuple[dict[int, int], tuple[Hole
 
 def _snapshot(state: TableState | None) -> int | None:
     return None if state is None else state.snapshot
-
-
-def _with(commit: Commit, position: Offsets, files: tuple[NewFile, ...]) -> Commit:
-    return replace(commit, next=position, files=files)

@@ -48,6 +48,10 @@ class TopicSettings:
     start: str
     snapshot_retention_ms: int
     delete_grace_ms: int
+    value_format: str = "raw"
+    value_schema: str = ""
+    keep_value: bool = False
+    invalid: str = "dlq"
 
     @property
     def start_time(self) -> datetime | None:
@@ -100,7 +104,16 @@ def topic_settings(topic: str, values: Mapping[str, str]) -> TopicSettings | Non
         config.get_str("ottla.table.start"),
         config.get_int("ottla.table.snapshot.retention.ms"),
         config.get_int("ottla.table.delete.grace.ms"),
+        config.get_str("ottla.table.value.format"),
+        config.get_str("ottla.table.value.schema"),
+        config.get_bool("ottla.table.keep.value"),
+        config.get_str("ottla.table.invalid"),
     )
+    if settings.value_format != "raw" and not settings.value_schema:
+        raise BadTableSetting(
+            f"topic {topic!r}: ottla.table.value.format={settings.value_format} needs "
+            "ottla.table.value.schema; for json such as 'shop string, amount double'"
+        )
     try:
         settings.start_time  # noqa: B018  # raises if there is no such day
     except ValueError as error:

@@ -23,13 +23,14 @@ from ottla.client.security import PLAINTEXT, Security
 from ottla.clock import SYSTEM
 from ottla.redaction import redact
 from ottla.tables import rounds
-from ottla.tables.converting import raw_columns
-from ottla.tables.errors import CommitRefused, TablePaused, TableRunFailed
+from ottla.tables.converting import LETTERS, Converter
+from ottla.tables.errors import ColumnsMoved, CommitRefused, TablePaused, TableRunFailed
 from ottla.tables.format import NewTable
-from ottla.tables.names import group_of
+from ottla.tables.names import dead_letter_table, group_of
 from ottla.tables.parquet_files import RoundFiles
 from ottla.tables.pointer import Pointer, create_pointer_topic, publish
 from ottla.tables.rounds import Rounds
+from ottla.tables.scanning import offsets_from
 from ottla.tables.taking import take
 from ottla.tables.topics import enabled_topics, look
 from ottla.tables.upkeep import Upkeep
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from ottla.clock import Clock
-    from ottla.tables.format import NewFile, Offsets, TableFormat
+    from ottla.tables.format import NewFile, Offsets, TableFormat, TableState
     from ottla.tables.settings import TopicSettings, WorkerSettings
 
 DISCOVERY: Final = 30.0
@@ -175,6 +176,8 @@ class TableTask:
         self._settings = settings
         self._rounds = Rounds(settings.commit_interval)
         self.upkeep = Upkeep(worker.format, worker.warehouse, settings)
+        self._converter: Converter | None = None
+        self._letters = dead_letter_table(settings.table)
         self._goal: Offsets | None = None
         self._files: RoundFiles | None = None
 
@@ -226,8 +229,11 @@ class TableTask:
             return await self.do(effect)
         except Exception as error:  # noqa: BLE001  # the machine decides what a failure means
             name = type(error).__name__
-            refused = isinstance(error, CommitRefused)
-            return rounds.Failed(f"{type(effect).__name__}: {name}: {error}", refused)
+            return rounds.Failed(
+                f"{type(effect).__name__}: {name}: {error}",
+                is_refused=isinstance(error, CommitRefused),
+                is_stale=isinstance(error, ColumnsMoved),
+            )
 
     async def do(self, effect: rounds.Effect) -> rounds.Event:
         """Do one effect; its event."""
@@ -247,10 +253,12 @@ class TableTask:
                     self._worker.format.commit, effect.state, effect.commit
                 )
                 return rounds.Committed(state)
+            case rounds.CommitLetters():
+                await asyncio.to_thread(self._commit_letters, effect)
+                return rounds.LettersCommitted()
             case rounds.Ask():
-                return rounds.Asked(
-                    await asyncio.to_thread(self._worker.format.load, self._settings.table)
-                )
+                table = self._letters if effect.letters else self._settings.table
+                return rounds.Asked(await asyncio.to_thread(self._worker.format.load, table))
             case rounds.Drop():
                 await self._drop(effect.files)
                 return rounds.Tick()
@@ -268,11 +276,14 @@ class TableTask:
 
     async def _load(self) -> rounds.Event:
         await self._empty_spool()
-        state = await asyncio.to_thread(self._worker.format.load, self._settings.table)
+        load = self._worker.format.load
+        state = await asyncio.to_thread(load, self._settings.table)
+        # After the table: what its position does not cover yet is seen then.
+        letters = await asyncio.to_thread(load, self._letters)
         log = await look(self._worker.admin, self._settings, is_new=state is None)
         if self._goal is None:
             self._goal = log.ends
-        return rounds.Loaded(state, None, log, uuid4().hex)
+        return rounds.Loaded(state, letters, log, uuid4().hex)
 
     async def _create(self, effect: rounds.Create) -> rounds.Event:
         table = NewTable(
@@ -281,25 +292,64 @@ class TableTask:
             effect.topic_id,
             self._worker.cluster_id,
             effect.first,
-            raw_columns(),
+            (await self._ready_converter()).columns,
             self._settings.partition,
         )
         await asyncio.to_thread(self._worker.format.create, table)
         return rounds.Created()
 
+    async def _ready_converter(self) -> Converter:
+        if self._converter is None:
+            self._converter = await asyncio.to_thread(Converter, self._settings)
+        return self._converter
+
     async def _take(self, effect: rounds.Take) -> rounds.Event:
         worker = self._worker
-        self._files = await asyncio.to_thread(
+        converter = await self._ready_converter()
+        state = effect.state
+        columns = await asyncio.to_thread(worker.format.widened, state, converter.columns)
+        decided: dict[int, set[int]] = {}
+        if effect.letters is not None:
+            decided = await asyncio.to_thread(
+                offsets_from, worker.format, effect.letters, effect.start
+            )
+        files = self._files = await asyncio.to_thread(
             RoundFiles,
             worker.spool / effect.commit,
-            effect.state,
+            state,
+            columns,
             effect.commit,
-            self._settings.target_file_bytes,
+            converter,
+            self._settings,
+            decided,
+            lambda: self._letter_table(state.topic_id),
         )
-        position = await take(
-            worker.bootstrap, worker.security, self._settings, effect, self._files
+        position = await take(worker.bootstrap, worker.security, self._settings, effect, files)
+        rows, letters = await asyncio.to_thread(files.finish)
+        if files.dropped:
+            logger.warning("%s: %d invalid records dropped", self._settings.topic, files.dropped)
+        is_wider = not columns.equals(state.columns, check_metadata=True)
+        return rounds.Taken(position, rows, letters, columns if is_wider else None)
+
+    def _letter_table(self, topic_id: str) -> TableState:
+        return self._worker.format.create(
+            NewTable(
+                self._letters,
+                self._settings.topic,
+                topic_id,
+                self._worker.cluster_id,
+                {},
+                LETTERS,
+                "none",
+            )
         )
-        return rounds.Taken(position, await asyncio.to_thread(self._files.finish))
+
+    def _commit_letters(self, effect: rounds.CommitLetters) -> None:
+        tables = self._worker.format
+        state = effect.state or tables.load(self._letters)
+        if state is None or (effect.state is None and state.snapshot is not None):
+            raise CommitRefused(f"{self._letters} is not as it was loaded")
+        tables.commit(state, effect.commit)
 
     async def _publish(self, effect: rounds.Publish) -> None:
         await self._empty_spool()
@@ -312,8 +362,15 @@ class TableTask:
             "iceberg",
             state.snapshot,
             dict(state.next),
+            await self._letters_name(),
         )
         await publish(self._worker.producer, pointer)
+
+    async def _letters_name(self) -> str | None:
+        if self._settings.value_format == "raw":
+            return None
+        found = await asyncio.to_thread(self._worker.format.load, self._letters)
+        return None if found is None else found.table
 
     async def _drop(self, files: tuple[NewFile, ...]) -> None:
         """What cannot be deleted now is an orphan in the store, which nobody reads."""

@@ -315,6 +315,12 @@ def test_topic_configs_that_go_together(overrides: dict[str, str]) -> None:
         ("ottla.tables", {"ottla.table.enable": "true"}, PLAIN, "false for an internal topic"),
         ("t", {"ottla.table.commit.interval.ms": "999"}, PLAIN, r"interval\.ms: expected 1000"),
         ("t", {"ottla.table.partition": "day(shop)"}, PLAIN, r"table\.partition"),
+        (
+            "t",
+            {"ottla.table.enable": "true", "ottla.table.value.format": "json"},
+            PLAIN,
+            r"value\.schema: expected the schema",
+        ),
         ("t", {"retention.ms": "soon"}, PLAIN, r"retention\.ms"),
         ("t", {"retention": "1"}, PLAIN, "nearest"),
     ],
@@ -343,6 +349,15 @@ def test_names_of_tables_do_not_clash_or_change(
     with pytest.raises(InvalidConfig, match=r"ottla\.table\.name"):
         check_topic_configs(image_with(topic={**on, **theirs}), topic, {**on, **mine}, PLAIN)
     check_topic_configs(image_with(topic=theirs), topic, {**on, **mine}, PLAIN)
+
+
+def test_a_raw_table_becomes_a_typed_one_and_stays_so() -> None:
+    on = {"ottla.table.enable": "true"}
+    json = {"ottla.table.value.format": "json", "ottla.table.value.schema": "a int"}
+    check_topic_configs(image_with(topic=on), "t", {**on, **json}, PLAIN)
+    with pytest.raises(InvalidConfig, match=r"value\.format: expected json while"):
+        check_topic_configs(image_with(topic={**on, **json}), "t", on, PLAIN)
+    check_topic_configs(image_with(topic=json), "t", on, PLAIN)
 
 
 def test_a_tier_is_left_only_with_its_data_deleted() -> None:

@@ -70,12 +70,24 @@ def check_topic_configs(
 def _check_table(image: MetadataImage, topic: str, after: TypedConfig) -> None:
     if topic.startswith("__") or topic in _NEVER_TABLES:
         raise InvalidConfig("false for an internal topic", "true", "ottla.table.enable")
+    kind = after.get_str("ottla.table.value.format")
+    if kind != "raw" and not after.get_str("ottla.table.value.schema"):
+        raise InvalidConfig(
+            f"the schema of values of format {kind}; for json such as 'shop string, amount double'",
+            "none",
+            "ottla.table.value.schema",
+        )
     key = "ottla.table.name"
     name = after.get_str(key) or table_name(topic)
     before = image.topic_configs.get(topic, {})
     if _has_table(before) and _table_of(topic, before) != name:
         raise InvalidConfig(
             f"{_table_of(topic, before)!r} while ottla.table.enable is true", repr(name), key
+        )
+    was = before.get("ottla.table.value.format", "raw").strip()
+    if _has_table(before) and was not in ("raw", kind):
+        raise InvalidConfig(
+            f"{was} while ottla.table.enable is true", kind, "ottla.table.value.format"
         )
     for other, overrides in image.topic_configs.items():
         if other == topic or not _has_table(overrides):

@@ -20,6 +20,8 @@ from ottla.metadata.config.types import (
 MIB: Final = 1024 * 1024
 HOUR_MS: Final = 3_600_000
 PREFIX: Final = "ottla.table."
+VALUE_FORMATS: Final = ("raw", "json", "avro")
+INVALID: Final = ("dlq", "pause", "drop")
 PARTITIONS: Final = ("day(_timestamp)", "hour(_timestamp)", "month(_timestamp)", "none")
 SHORTEST_INTERVAL_MS: Final = 1000
 """A commit takes about a tenth of a second and makes files: more of them help nobody."""
@@ -39,6 +41,11 @@ TABLE_CONFIGS: Final = (
            "Keep the topic as an Iceberg table, too; ottla table run writes it.", None),
     _table("headers", ConfigType.BOOLEAN, "true",
            "Keep the headers of records in the table.", None),
+    _table("invalid", ConfigType.STRING, "dlq",
+           "Records that do not fit the schema: dlq (a table beside), pause or drop.",
+           OneOf(INVALID)),
+    _table("keep.value", ConfigType.BOOLEAN, "false",
+           "Keep the bytes of values beside their columns.", None),
     _table("name", ConfigType.STRING, "",
            "Name of the table; empty: the topic's, with _ for . and -.",
            Matching("(?:[A-Za-z0-9_]{1,200})?", "orders_eu")),
@@ -52,4 +59,10 @@ TABLE_CONFIGS: Final = (
                     "earliest, latest, 2026-11-01 or 2026-11-01T12:00Z")),
     _table("target.file.bytes", ConfigType.LONG, str(256 * MIB),
            "Start a new data file at about this size.", Between(16 * MIB, 1024 * MIB)),
+    _table("value.format", ConfigType.STRING, "raw",
+           "What values are: raw bytes, or json or avro of ottla.table.value.schema.",
+           OneOf(VALUE_FORMATS)),
+    _table("value.schema", ConfigType.STRING, "",
+           "The Avro schema, or the columns of JSON as Spark's DDL: shop string, amount double.",
+           None),
 )  # fmt: skip
