@@ -1,7 +1,7 @@
 """Decode programs between guard pages: one byte too far kills the process.
 
-`python -m tests.support.schema_guard_pages SEED COUNT` decodes damaged Avro and JSON values whose
-end is the end of the memory, into columns that end there, too.
+`python -m tests.support.schema_guard_pages SEED COUNT` decodes damaged Avro, Protobuf and JSON
+values that end where the process may not go, into columns that end there.
 """
 
 from __future__ import annotations
@@ -18,12 +18,25 @@ from ottla.schemas.avro_program import compile_avro
 from ottla.schemas.avro_tree import tree_of
 from ottla.schemas.ddl import parse_ddl
 from ottla.schemas.framing_kernels import split_column
+from ottla.schemas.model import Kind, Schema
+from ottla.schemas.parsing import parse
+from ottla.schemas.proto_columns import proto_fields
+from ottla.schemas.proto_program import compile_proto
+from ottla.schemas.proto_tree import message_of
 from ottla.schemas.spans import Spans
 from ottla.wire.arrow import memory
 from ottla.wire.kernels.validate import address_of
 from tests.support.guard_pages import guarded, guarded_array, guarded_copy
 from tests.support.random_avro import RandomAvro, encoded
 
+PROTO = """
+syntax = "proto3";
+message R {
+  int32 a = 1; string b = 2; R inner = 3; repeated sint64 c = 4; map<string, R2> d = 5;
+  fixed32 e = 6; double f = 7; repeated string g = 8;
+}
+message R2 { bytes x = 1; repeated fixed64 y = 2; }
+"""
 JSON = b'{"a":12,"s":"x\\u00e9 \xc3\xa9 0123456789","t":"2026-01-01T00:00:00.5+01:00","l":[1]}'
 
 
@@ -52,6 +65,9 @@ def main(seed: str, count: int) -> None:
     programs.zeros = zeros
     memory.allocate = guarded_array
     rng = random.Random(seed)
+    proto = parse(Schema(Kind.PROTOBUF, PROTO), {}).tree
+    message = message_of(proto)
+    wanted = [each for each in proto_fields(message) if each.name != "inner"]
     columns = json_columns.JsonColumns(parse_ddl("a int, s string, t timestamp, l array<int>"))
     bad = 0
     for _ in range(count):
@@ -63,6 +79,9 @@ def main(seed: str, count: int) -> None:
         records = spans([data, *(damaged(rng, data) for _ in range(20))])
         bad += int((program.run(records)[1] != 0).sum())
         split_column(records, None)
+        wire = b"\x08\x01\x12\x02xy\x22\x03\x01\x02\x03\x2a\x06\x0a\x01k\x12\x01\x0a\x35abcd"
+        values = [damaged(rng, wire + rng.randbytes(9)) for _ in range(20)]
+        bad += int((compile_proto(message, wanted).run(spans(values))[1] != 0).sum())
         bad += int((columns.read(spans([damaged(rng, JSON) for _ in range(20)]))[1] != 0).sum())
     print(f"{count} rounds, {bad} bad")
 

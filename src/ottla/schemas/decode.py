@@ -10,7 +10,7 @@ Formats:
 
 - `raw`: the values themselves, in one binary column.
 - `json`: one JSON object a value; `columns` say what is taken (`ddl.parse_ddl`).
-- `avro`: values of `schema`, without a frame.
+- `avro`, `protobuf`: values of `schema`, without a frame.
 - `registry`: each value names its schema (`framing`), and the schema's fields are taken by name.
 - `registry-latest`: the same, resolved to `schema`, the reader's.
 
@@ -29,9 +29,10 @@ import pyarrow as pa
 
 from ottla.schemas.columns import columns_of
 from ottla.schemas.conform import Match, SchemaConflict, match
-from ottla.schemas.framing_kernels import BY_ID, NONE, split_column
+from ottla.schemas.framing_kernels import BY_ID, NONE, split_column, take_indexes
 from ottla.schemas.json_columns import JsonColumns
-from ottla.schemas.model import InvalidSchema, Kind, Schema
+from ottla.schemas.model import Kind, Schema
+from ottla.schemas.proto_tree import UnknownMessage
 from ottla.schemas.reasons import Reason
 from ottla.schemas.spans import spans_of
 
@@ -85,9 +86,11 @@ def decode(
     *,
     format: str,  # noqa: A002  # the option's name
     schema: Schema | None = None,
+    message: str | None = None,
     is_key: bool = False,
 ) -> Decoded:
-    """Decode `values`, a binary array. `headers` are needed for framed values only."""
+    """Decode `values`, a binary array. `headers` are needed for framed values only. `message` is
+    the Protobuf message of `schema`, else its first one."""
     rows = len(values)
     no_ids = pa.nulls(rows, pa.int32())
     if format == "raw":
@@ -96,10 +99,10 @@ def decode(
     spans = spans_of(values)
     if format == "json":
         return _decoded(*_json_reader(_key(columns)).read(spans), no_ids)
-    if format == "avro":
+    if format in ("avro", "protobuf"):
         given = _wanted(schema, format)
         references = resolver.references(given) if resolver and given.references else {}
-        group = _Group(given, references, None)
+        group = _Group(given, references, None, message)
         return _decoded(*group.read(spans, columns), no_ids)
     if format not in ("registry", "registry-latest"):
         raise ValueError(
@@ -111,7 +114,7 @@ def decode(
     frames = split_column(spans, headers, is_key=is_key)
     reasons = np.zeros(rows, np.uint8)
     reasons[(frames.kinds == NONE) & (spans.begins >= 0)] = Reason.NOT_FRAMED
-    groups = _groups(frames, resolver, reader, reasons)
+    groups = _groups(frames, resolver, reader, message, reasons)
     found = _in_order(groups, frames.payloads, columns, reasons)
     ids = pa.array(frames.ids, mask=frames.kinds != BY_ID)
     return _decoded(found, reasons, ids)
@@ -135,6 +138,7 @@ class _Group:
     schema: Schema
     references: Mapping[str, str]
     reader: Schema | None
+    message: str | tuple[int, ...] | None
 
     def read(self, records: Spans, columns: pa.Schema) -> tuple[pa.RecordBatch, U8]:
         rows = len(records.begins)
@@ -143,6 +147,7 @@ class _Group:
             self.schema.text,
             tuple(sorted(self.references.items())),
             None if self.reader is None else (self.reader.kind, self.reader.text),
+            self.message,
             _key(columns),
         )
         if isinstance(plan, Reason):
@@ -154,7 +159,7 @@ class _Group:
 
 
 def _groups(
-    frames: Frames, resolver: Resolver, reader: Schema | None, reasons: U8
+    frames: Frames, resolver: Resolver, reader: Schema | None, message: str | None, reasons: U8
 ) -> list[tuple[_Group, I64]]:
     """The schemas of framed rows, each asked for once."""
     found: list[tuple[_Group, I64]] = []
@@ -173,8 +178,22 @@ def _groups(
         for each in (reader, schema):
             if each is not None and each.references:
                 references |= resolver.references(each)
-        found.append((_Group(schema, references, reader), rows))
+        if schema.kind is not Kind.PROTOBUF:
+            rows = _without_rests(frames, rows, reasons)  # noqa: PLW2901
+            found.append((_Group(schema, references, reader, None), rows))
+            continue
+        for indexes, mine in take_indexes(frames, rows, reasons).items():
+            which = indexes if reader is None else message
+            found.append((_Group(schema, references, reader, which), mine))
     return found
+
+
+def _without_rests(frames: Frames, rows: I64, reasons: U8) -> I64:
+    """Only Protobuf's headers may have more than a GUID."""
+    longer = [row for row, rest in zip(frames.headed, frames.rests, strict=True) if rest]
+    bad = np.intersect1d(rows, np.array(longer, np.int64))
+    reasons[bad] = Reason.NOT_FRAMED
+    return np.setdiff1d(rows, bad)
 
 
 def _in_order(
@@ -236,6 +255,7 @@ def _plan(
     text: str,
     references: tuple[tuple[str, str], ...],
     reader: tuple[Kind, str] | None,
+    message: str | tuple[int, ...] | None,
     key: bytes,
 ) -> tuple[_Reader, Match] | Reason:
     """How records of a schema become the columns, or why they cannot."""
@@ -245,15 +265,41 @@ def _plan(
         return Reason.SCHEMA_CONFLICT
     target = schema if reader is None else Schema(*reader)
     try:
-        matched = match(columns_of(target, resolved), _columns(key))
+        matched = match(columns_of(target, resolved, message), _columns(key))
     except SchemaConflict:
         return Reason.SCHEMA_CONFLICT
+    except UnknownMessage:
+        if isinstance(message, str):  # that is an option, not a record
+            raise
+        return Reason.UNKNOWN_SCHEMA
     if kind is Kind.JSON:
         return _JsonReader(JsonColumns(pa.schema(matched.wanted))), matched
     if kind is Kind.AVRO:
         made = _avro_reader(schema, None if reader is None else target, resolved, matched)
         return Reason.SCHEMA_CONFLICT if made is None else (made, matched)
-    raise InvalidSchema(f"expected an Avro or JSON schema, got {kind}")
+    return _proto_reader(target, resolved, message, matched), matched
+
+
+def _proto_reader(
+    schema: Schema,
+    resolved: Mapping[str, str],
+    message: str | tuple[int, ...] | None,
+    matched: Match,
+) -> _Reader:
+    """Fields go by number, so a reader's schema reads what any version wrote."""
+    from ottla.schemas.parsing import parse
+    from ottla.schemas.programs import NotExpressible
+    from ottla.schemas.proto_program import ProtoProgram, compile_proto
+    from ottla.schemas.proto_rows import ProtoRows
+    from ottla.schemas.proto_tree import message_of
+
+    files = parse(schema, resolved).tree
+    which = message_of(files, message)
+    rows = ProtoRows(files, which, matched.wanted)
+    try:
+        return ProtoProgram(compile_proto(which, matched.wanted), rows)
+    except NotExpressible:
+        return rows
 
 
 class _JsonReader:

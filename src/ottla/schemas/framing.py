@@ -30,6 +30,8 @@ KEY_HEADER: Final = "__key_schema_id"
 MAX_INDEXES: Final = 64
 """Most message indexes: messages nest no deeper in any schema that a column can hold."""
 
+MAX_INDEX_BYTES: Final = 5 * (MAX_INDEXES + 1)
+
 
 class NotFramed(SchemaError):
     """The value names no schema: it has neither a prefix nor a header of the wire format."""

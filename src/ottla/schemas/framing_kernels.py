@@ -14,8 +14,12 @@ from ottla.schemas.framing import (
     ID,
     ID_SIZE,
     KEY_HEADER,
+    MAX_INDEX_BYTES,
     VALUE_HEADER,
+    NotFramed,
+    indexes_of,
 )
+from ottla.schemas.reasons import Reason
 from ottla.schemas.spans import NO_VALUE, Spans
 from ottla.wire.kernels.jit import byte_at, kernel
 
@@ -31,13 +35,16 @@ class Frames(NamedTuple):
     """What each row of a column names, and the spans of what follows.
 
     `kinds` are NONE (no value, or not framed), BY_ID and BY_GUID; `guids` is a dictionary of the
-    rows by GUID, since they are few kinds.
+    rows by GUID, since they are few kinds. `headed` are the rows whose header named the schema.
     """
 
     kinds: U8
     ids: I32
     guids: dict[bytes, I64]
     payloads: Spans
+    headed: I64
+    rests: list[bytes]
+    """What follows the GUID in the header of each of `headed`: the message indexes of Protobuf."""
 
 
 @kernel
@@ -63,6 +70,58 @@ def _split(begins: I64, ends: I64, kinds: U8, ids: I32) -> None:
             begins[row] = NO_VALUE
 
 
+@kernel
+def _take_zero(begins: I64, ends: I64, rows: I64, others: U8) -> None:
+    """Step over the single `00` that stands for [0]; others[i] is set for other indexes."""
+    for index in range(len(rows)):
+        row = rows[index]
+        if begins[row] < ends[row] and byte_at(begins[row]) == 0:
+            begins[row] += 1
+        else:
+            others[index] = 1
+
+
+def take_indexes(frames: Frames, rows: I64, reasons: U8) -> dict[tuple[int, ...], I64]:
+    """The rows of Protobuf values by message indexes, which are taken off the payloads.
+
+    `reasons` of rows with other bytes are set to NOT_FRAMED.
+    """
+    headed = dict(zip(frames.headed.tolist(), frames.rests, strict=True))
+    payloads = frames.payloads
+    plain = rows[~np.isin(rows, frames.headed)]
+    others = np.zeros(len(plain), np.uint8)
+    _take_zero(payloads.begins, payloads.ends, plain, others)
+    found: dict[tuple[int, ...], list[int]] = {}
+    for row in plain[others != 0].tolist():
+        _enter(found, row, payloads.value(row)[:MAX_INDEX_BYTES], payloads, reasons)
+    for row in np.intersect1d(rows, frames.headed).tolist():
+        _enter(found, row, headed[row], None, reasons)
+    groups = {key: np.array(sorted(of), np.int64) for key, of in found.items()}
+    if len(simple := plain[others == 0]):
+        groups[(0,)] = np.union1d(groups.get((0,), simple), simple)
+    return groups
+
+
+def _enter(
+    found: dict[tuple[int, ...], list[int]],
+    row: int,
+    data: bytes,
+    payloads: Spans | None,
+    reasons: U8,
+) -> None:
+    try:
+        indexes, end = indexes_of(data, 0)
+    except NotFramed:
+        reasons[row] = Reason.NOT_FRAMED
+        return
+    if payloads is not None:
+        payloads.begins[row] += end
+    elif end != len(data):
+        reasons[row] = Reason.NOT_FRAMED
+        return
+    found.setdefault(indexes, []).append(row)
+
+
 def split_column(values: Spans, headers: pa.Array | None, *, is_key: bool = False) -> Frames:
     """The frames of `values`. `headers` are lists of `struct<key, value>`, or null."""
     rows = len(values.begins)
@@ -74,6 +133,7 @@ def split_column(values: Spans, headers: pa.Array | None, *, is_key: bool = Fals
     begins[headed] = NO_VALUE
     _split(begins, values.ends, kinds, ids)
     guids: dict[bytes, list[int]] = {}
+    rests = []
     for row in np.flatnonzero(kinds == BY_GUID).tolist():
         begin = int(begins[row]) - GUID_SIZE + 1
         guid = pa.foreign_buffer(begin, GUID_SIZE - 1, values.owner).to_pybytes()
@@ -81,15 +141,20 @@ def split_column(values: Spans, headers: pa.Array | None, *, is_key: bool = Fals
     for row in headed.tolist():
         header = named[row]
         is_whole = header is not None and len(header) >= GUID_SIZE and header[0] == GUID
-        if header is not None and is_whole and len(header) == GUID_SIZE:
+        if header is not None and is_whole:
             kinds[row] = BY_GUID
             begins[row] = values.begins[row]
-            guids.setdefault(header[1:], []).append(row)
+            guids.setdefault(header[1:GUID_SIZE], []).append(row)
+            rests.append(header[GUID_SIZE:])
+        else:
+            rests.append(b"")
     return Frames(
         kinds,
         ids,
         {guid: np.array(sorted(of), np.int64) for guid, of in guids.items()},
         Spans(begins, values.ends, values.owner),
+        headed,
+        rests,
     )
 
 
