@@ -1,6 +1,6 @@
 #!/bin/sh
 # What tests need beside Python: Redis, PostgreSQL and openssl from Debian's packages, and with
-# --all also MinIO, built by Go. Installs what is missing where it may (root and apt-get, or go);
+# --all also chromium from there, and MinIO, built by Go. Installs what is missing where it may (root and apt-get, or go);
 # otherwise says what to install, and the tests that need it say so again when they skip.
 set -eu
 MINIO_VERSION=v0.0.0-20260212201848-7aac2a2c5b7c
@@ -10,6 +10,9 @@ command -v redis-server > /dev/null || missing="$missing redis-server"
 command -v openssl > /dev/null || missing="$missing openssl"
 command -v initdb > /dev/null || ls /usr/lib/postgresql/*/bin/initdb > /dev/null 2>&1 \
   || missing="$missing postgresql"
+if [ "${1:-}" = "--all" ] && [ -z "${OTTLA_TEST_CHROMIUM:-}" ]; then
+    command -v chromium > /dev/null || missing="$missing chromium"
+fi
 if [ -n "$missing" ]; then
     if [ "$(id -u)" = 0 ] && command -v apt-get > /dev/null; then
         apt-get update -qq

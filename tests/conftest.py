@@ -43,6 +43,7 @@ JVM_FOLDERS = (HERE / "spark",)
 LONG = tuple(
     HERE / name
     for name in (
+        "browser",
         "conformance/test_foreign_codecs.py",
         "conformance/test_python_clients_many_topics.py",
         "conformance/test_python_clients_rebalances.py",

@@ -31,6 +31,7 @@ COMMANDS: Final[dict[str, tuple[str, ...]]] = {
     "demo": ("demo", "demo", "EXAMPLES"),
     "bench": ("bench", "bench", "EXAMPLES"),
     "doctor": ("doctor", "doctor", "EXAMPLES"),
+    "console": ("console", "console", "EXAMPLES"),
     "top": ("top", "top", "EXAMPLES"),
     "cert": ("cert",),
     "cluster": ("cluster",),

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from ottla.broker.running.supervisor import Served, Setup
     from ottla.metadata.config.broker import BrokerConfig
 
+CONSOLE_ADDRESS = "127.0.0.1:9095"
+
 EXAMPLES = """
 Examples:
 
@@ -31,6 +33,8 @@ Examples:
   ottla broker --set log.retention.hours=24 --set num.partitions=3
 
   ottla broker --config server.properties --metrics-port 9100
+
+  ottla broker --console                           and a web page to look at it, on 127.0.0.1:9095
 
   ottla broker --nodes 4                           four cores, one address, one directory
 
@@ -101,6 +105,14 @@ def broker(
             min=0, max=65535, help="Serve /metrics, /healthz and /readyz on this port of 127.0.0.1."
         ),
     ] = None,
+    console: Annotated[
+        bool,
+        typer.Option("--console", help="Serve the web console on 127.0.0.1:9095, if it is asked."),
+    ] = False,
+    console_listen: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="The same on another address; port 0: a free one."),
+    ] = None,
     log_format: Annotated[
         str, typer.Option(help="Format of log lines on stderr: text or json.")
     ] = "text",
@@ -132,6 +144,8 @@ def broker(
         sets.append(f"ottla.nodes={nodes}")
     if metrics_port is not None:
         sets.append(f"ottla.metrics.listener=http://127.0.0.1:{metrics_port}")
+    if console or console_listen is not None:
+        sets.append(f"ottla.console.listener=http://{console_listen or CONSOLE_ADDRESS}")
     broker_config = _load(config, sets, None if secure else listen)
     directory = None if ephemeral else data_dir or Path(broker_config.get_list("log.dirs")[0])
     if secure and directory is not None:
@@ -220,6 +234,7 @@ def _run_nodes(config: BrokerConfig, setup: Setup) -> NoReturn:
 
     def announce(served: Served) -> None:
         _tell_ready(served.addresses, setup.secured, served.problem)
+        _tell_console(served.console)
 
     try:
         status = run_nodes(config, setup, announce)
@@ -238,6 +253,7 @@ def _announce(node: Node, secured: Path | None) -> None:
 
         problem = admin_problem(secured, node.image)
     _tell_ready(node.addresses, secured, problem)
+    _tell_console(None if node.console is None else node.console.url)
 
 
 def _tell_ready(
@@ -251,6 +267,12 @@ def _tell_ready(
         from ottla.broker.running.secure import CLIENT_FILE
 
         print(f"client settings of the user admin: {secured / CLIENT_FILE}", flush=True)
+
+
+def _tell_console(url: str | None) -> None:
+    """On stderr: the contract of stdout is one line."""
+    if url is not None:
+        print(f"ottla console: {url}", file=sys.stderr, flush=True)
 
 
 def _fail(message: str, status: int = 2) -> NoReturn:

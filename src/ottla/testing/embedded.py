@@ -89,6 +89,7 @@ class EmbeddedBroker:
         nodes: int = 1,
         processes: bool = False,
         security: Secured | None = None,
+        console: bool = False,
     ) -> None:
         if not isinstance(data_dir, str | os.PathLike | None):
             raise arguments.wrong_type("data_dir", "a path", data_dir)
@@ -97,6 +98,9 @@ class EmbeddedBroker:
             arguments.instance("security", security, Secured, "Secured(...)")
         arguments.whole("nodes", nodes, 1, MAX_NODES)
         arguments.flag("processes", processes)
+        arguments.flag("console", console)
+        if console and processes:
+            raise BadArgument("console: not with processes=True; `ottla broker --nodes` has one")
         if (nodes > 1 or processes) and not {"listeners", "node.id"}.isdisjoint(given):
             raise BadArgument("config: with several nodes, listeners and node.id are not yours")
         self._has_processes = processes
@@ -105,6 +109,7 @@ class EmbeddedBroker:
         self._node_count = nodes
         self._settings = {**TEST_DEFAULTS, **given}
         self._security = security
+        self._console = console
         self._config(1, port)  # a wrong setting is told at once
         self._passwords = {} if security is None else dict(security.users)
         self._data_dir = None if data_dir is None else Path(data_dir)
@@ -120,6 +125,8 @@ class EmbeddedBroker:
         if self._security is not None:
             listening = self._security.config(self._host, port)
         chosen = {**listening, **self._settings}
+        if self._console and node_id == 1:
+            chosen.setdefault("ottla.console.listener", "http://127.0.0.1:0")
         if self._node_count > 1 and not self._has_processes:
             chosen["node.id"] = str(node_id)
         sets = [f"{key}={value}" for key, value in chosen.items()]
@@ -141,6 +148,16 @@ class EmbeddedBroker:
         if served is None:
             raise BrokerNotRunning("the broker is not running; use it in a with block")
         return served
+
+    @property
+    def console_url(self) -> str:
+        """Where to look at it in a browser, with `console=True`; see `ottla broker --console`."""
+        found = None if self._nodes is None else self._nodes.console_url
+        if found is None:
+            raise BrokerNotRunning(
+                "no console runs; use EmbeddedBroker(console=True) in a with block"
+            )
+        return found
 
     def kill_node(self, node: int) -> None:
         """End a node as if its process were killed: nothing is synced, no client is told.

@@ -66,6 +66,11 @@ class Nodes:
             for node_id, node in sorted(self.running.items())
         }
 
+    @property
+    def console_url(self) -> str | None:
+        found = (node.console.url for node in self.running.values() if node.console is not None)
+        return next(found, None)
+
     async def start_all(self) -> None:
         first, *others = self._ports
         await self._start(first)

@@ -34,6 +34,7 @@ LOOPBACKS: Final = (
     (socket.AF_INET6, bytes(15) + bytes([1])),
 )
 METRICS: Final = "METRICS"
+CONSOLE: Final = "CONSOLE"
 WILDCARDS: Final = ("", "0.0.0.0", "::")  # compared with, not bound to
 
 
@@ -117,6 +118,14 @@ def metrics_listener_of(config: BrokerConfig) -> Listener | None:
         file = key + FILE_SUFFIX
         raise InvalidConfig("a token", "an empty one", file if file in config.static else key)
     return found
+
+
+def console_listener_of(config: BrokerConfig) -> Listener | None:
+    """Where the console is served, if it is."""
+    told = config.parsed("ottla.console.listener")
+    if told is None:
+        return None
+    return Listener.parse(str(told))._replace(name=CONSOLE, protocol="HTTP")
 
 
 def _check_unique(listeners: Sequence[Listener]) -> None:
@@ -227,6 +236,13 @@ def dangers(config: BrokerConfig, listeners: Sequence[Listener]) -> Iterator[Dan
                 f"{metrics}: the token travels unencrypted; use https:// in ottla.metrics.listener",
                 refused=False,
             )
+    console = console_listener_of(config)
+    if console is not None and not is_loopback(console.host):
+        yield Danger(
+            f"{console} would let anyone on the network read every topic, as the console asks for "
+            "no login; bind 127.0.0.1, or pass --insecure if the network is yours",
+            refused=True,
+        )
     for listener in listeners:
         if is_loopback(listener.host):
             continue

@@ -36,7 +36,12 @@ MAX_PORT: Final = 65_535
 # A line says little; a child that sends more without an end of line is not one of ours.
 MAX_LINE_BYTES: Final = 64 * 1024
 _LENGTH: Final = struct.Struct(">I")
-_OF_SUPERVISOR: Final = ("ottla.nodes", "ottla.metrics.", f"listener.name.{METRICS.lower()}.")
+_OF_SUPERVISOR: Final = (
+    "ottla.nodes",
+    "ottla.console.",
+    "ottla.metrics.",
+    f"listener.name.{METRICS.lower()}.",
+)
 
 
 @dataclass(frozen=True, slots=True)

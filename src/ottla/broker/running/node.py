@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from ottla.broker.hosting.durability import Durability
     from ottla.broker.hosting.journal import JournalDurability
     from ottla.broker.membership.leadership import Leadership
+    from ottla.broker.running.console import ConsoleDoor
     from ottla.broker.running.monitoring import Monitoring
     from ottla.clock import Clock
     from ottla.log.checkpoints import TopicPartition
@@ -122,6 +123,7 @@ class Node:
         self.addresses: dict[str, tuple[str, int]] = {}
         self.servers: list[asyncio.Server] = []
         self.monitoring: Monitoring | None = None
+        self.console: ConsoleDoor | None = None
         requests: dict[int, int] = {}
         self.services = Services(
             clock=clock,
@@ -261,6 +263,8 @@ class Node:
         await self.entrance.open()
         await self.entrance.check_own_rights(talks_to_nodes=self.leadership is not None)
         await self._bind()
+        if self.settings.console_listener is not None:
+            await self._open_console()
         await self._register([*adopted, *first_users, *retirement])
         if has_logs:
             await self.workers.run(partial(self.data.set_aside_strays, self.image))
@@ -274,6 +278,8 @@ class Node:
         self.jobs.start()
         for server in self.servers:
             await server.start_serving()
+        if self.console is not None:
+            self.console.start()
         if self.services.tiering.made is not None:
             self.services.tiering.made.start()
 
@@ -309,6 +315,8 @@ class Node:
 
     async def _end_work(self) -> None:
         """End all that works by itself, while connections are still there."""
+        if self.console is not None:
+            await self.workers.run(self.console.close)
         if self.monitoring is not None:
             await self.monitoring.close()
         await self.entrance.stop_looking()
@@ -401,6 +409,12 @@ class Node:
             await self.stop()
             raise
 
+    async def _open_console(self) -> None:
+        # Not needed by a broker without it.
+        from ottla.broker.running.console import opened
+
+        self.console = await opened(self.settings, self.config, self.addresses)
+
     def _size_buffers(self, listening: Sequence[socket.socket]) -> None:
         """Connections inherit them from the socket they are accepted on."""
         for key, option in (
@@ -476,6 +490,8 @@ class Node:
     async def _undo(self) -> None:
         for server in self.servers:
             server.close()
+        if self.console is not None:
+            await self.workers.run(self.console.close)
         await self.entrance.stop_looking()
         await self.jobs.stop()
         if self.leadership is not None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.broker.access.listeners import (
     advertised_of,
+    console_listener_of,
     inter_broker_listener_of,
     listeners_of,
     metrics_listener_of,
@@ -50,6 +51,7 @@ class Settings:
         self.listeners = listeners_of(config)
         self.advertised = advertised_of(config, self.listeners)
         self.metrics_listener = metrics_listener_of(config)
+        self.console_listener = console_listener_of(config)
         self.auto_create_topics = config.get_bool("auto.create.topics.enable")
         self.fetch_max_bytes = config.get_int("fetch.max.bytes")
         self.fetch_mapped = config.get_bool("ottla.fetch.mapped")

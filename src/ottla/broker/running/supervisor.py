@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from socket import socket
 
+    from ottla.broker.running.console import ConsoleDoor
     from ottla.broker.running.joint_monitoring import JointMonitoring
     from ottla.cluster.supervise import Command, Event
     from ottla.metadata.config.broker import BrokerConfig
@@ -99,6 +100,8 @@ class Served:
 
     addresses: Mapping[str, tuple[str, int]]
     problem: str | None
+    console: str | None
+    """The URL of the console, if there is one."""
 
 
 def run_nodes(config: BrokerConfig, setup: Setup, on_ready: Callable[[Served], None]) -> int:
@@ -121,6 +124,9 @@ def run_nodes(config: BrokerConfig, setup: Setup, on_ready: Callable[[Served], N
             for one in each:
                 stack.callback(one.close)
         supervisor = Supervisor(config, settings, setup, root, sockets, on_ready)
+        if settings.console_listener is not None:
+            supervisor.console = _console(config, settings, sockets)
+            stack.callback(supervisor.console.close)
         if settings.metrics_listener is not None:
             _monitor(supervisor, settings, stack)
         return supervisor.run()
@@ -154,6 +160,15 @@ def _bound(name: str, host: str, port: int) -> list[socket]:
         return asyncio.run(bound(host, port))
     except OSError as error:
         raise CannotListen.because(error, f"listener {name} at {host}:{port}") from error
+
+
+def _console(
+    config: BrokerConfig, settings: Settings, sockets: Mapping[str, Sequence[socket]]
+) -> ConsoleDoor:
+    from ottla.broker.running.console import opened
+
+    addresses = {name: each[0].getsockname()[:2] for name, each in sockets.items()}
+    return asyncio.run(opened(settings, config, addresses))
 
 
 def _monitor(supervisor: Supervisor, settings: Settings, stack: ExitStack) -> None:
@@ -228,6 +243,7 @@ class Supervisor:
         self._status: int | None = None
         self.metrics: Path | None = None
         self.monitoring: JointMonitoring | None = None
+        self.console: ConsoleDoor | None = None
 
     def metrics_paths(self) -> dict[int, Path]:
         assert self.metrics is not None
@@ -336,7 +352,10 @@ class Supervisor:
                 addresses = {
                     name: each[0].getsockname()[:2] for name, each in self._sockets.items()
                 }
-                self._on_ready(Served(addresses, self._problem))
+                if self.console is not None:
+                    self.console.start()
+                console = None if self.console is None else self.console.url
+                self._on_ready(Served(addresses, self._problem, console))
             case Exit(status):
                 self._status = status
 

@@ -63,7 +63,9 @@ class Pump(Generic[K]):
         max_wait: float,
         verify_crc: bool,
         columns: Sequence[str],
+        decode: Decode | None = None,
     ) -> None:
+        """`decode` makes rows of what was fetched; None: the best that is installed."""
         self.columns = columns
         self.spoiled: ClientError | None = None
         self._client = client
@@ -73,7 +75,7 @@ class Pump(Generic[K]):
         self._max_wait = max_wait
         self._verify_crc = verify_crc
         self._fetching: dict[int, Connection] = {}
-        self._decoder: Decode | None = None
+        self._decoder = decode
         self._todo = asyncio.Event()
         self._changed = asyncio.Event()
         self._now = asyncio.get_running_loop().time

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ottla.client.reader.buffer import Rows
+    from ottla.client.reader.rows import Decode
     from ottla.client.reader.types import Positions, Record
 
 PREFETCH: Final = 32 * 1024 * 1024
@@ -74,6 +75,9 @@ class Reader:
     ...         print(batch.column("value").to_pylist())
     [b'one', b'two', b'three']
     """
+
+    _decode: Decode | None = None
+    """How fetched bytes become rows; None: the best that is installed."""
 
     def __init__(
         self,
@@ -155,6 +159,7 @@ class Reader:
             max_wait=max_wait,
             verify_crc=verify_crc,
             columns=self.columns,
+            decode=self._decode,
         )
 
     async def __aenter__(self) -> Self:

@@ -41,6 +41,8 @@ OTHER_VARIABLES: Final = (
     "OTTLA_SECRET_",
     "OTTLA_TEST_",
 )
+CONSOLE_VARIABLES: Final = "OTTLA_CONSOLE_"
+OF_CONSOLE_LISTENER: Final = frozenset({"OTTLA_CONSOLE_LISTENER", "OTTLA_CONSOLE_IDLE_EXIT_MS"})
 OWN_PREFIX: Final = "ottla."
 # A configuration is a page of text; a data file named by mistake must not fill the memory.
 MAX_FILE_BYTES: Final = 1024 * 1024
@@ -116,6 +118,13 @@ class ListenerConfig(TypedConfig):
         yield prefix
 
 
+def _is_other(variable: str) -> bool:
+    """The console has settings of its own, beside those that the broker starts it with."""
+    if variable.startswith(CONSOLE_VARIABLES):
+        return variable not in OF_CONSOLE_LISTENER
+    return variable.startswith(OTHER_VARIABLES)
+
+
 def load_broker_config(
     file: Path | None = None,
     sets: Iterable[str] = (),
@@ -128,7 +137,7 @@ def load_broker_config(
     if file is not None:
         sources.append((str(file), _read_file(file)))
     for variable, value in (env or {}).items():
-        if variable.startswith(ENV_PREFIX) and not variable.startswith(OTHER_VARIABLES):
+        if variable.startswith(ENV_PREFIX) and not _is_other(variable):
             sources.append((variable, {key_of_variable(variable): value}))
     for item in sets:
         key, equals, value = item.partition("=")

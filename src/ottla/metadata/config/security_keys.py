@@ -147,6 +147,12 @@ _HTTP: Final = [
                     "http://127.0.0.1:9100")),
     _fixed("ottla.metrics.token", _TEXT, None,
            "What a scraper of /metrics must send: Authorization: Bearer TOKEN.", sensitive=True),
+    _fixed("ottla.console.listener", _TEXT, None,
+           "Where to serve the web console, a process of its own; --console.",
+           Matching(r"http://(\[[0-9A-Fa-f:.]+\]|[^:\[\]/\s]+):[0-9]{1,5}",
+                    "http://127.0.0.1:9095")),
+    _fixed("ottla.console.idle.exit.ms", _INT, 900_000,
+           "The console's process ends after this time without a request; 0: never.", AtLeast(0)),
 ]  # fmt: skip
 
 _AUDIT: Final = [

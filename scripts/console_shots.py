@@ -1,0 +1,114 @@
+"""Pictures of the console for the documentation: `python scripts/console_shots.py docs/images`.
+
+Runs a broker with its console and data, and takes pictures of pages with chromium, light and dark.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from pathlib import Path
+
+from playwright.sync_api import sync_playwright
+
+from ottla.sync import Admin, Producer, ShareConsumer
+from ottla.testing.embedded import EmbeddedBroker
+
+PAGES = {
+    "overview": "c/local/",
+    "topics": "c/local/topics",
+    "topic": "c/local/topics/orders",
+    "messages": "c/local/topics/orders/messages?contains=berlin",
+    "record": "c/local/topics/orders/messages/0/3",
+    "groups": "c/local/groups",
+    "group": "c/local/groups/billing",
+    "queues": "c/local/queues",
+    "queue": "c/local/queues/warehouse",
+    "window": "c/local/queues/warehouse/orders/1",
+}
+SHOPS = ("berlin", "rome", "oslo", "lisbon")
+FIGURES_S = 23
+"""Rates need two samples."""
+
+
+def fill(producer: Producer, start: int, count: int) -> None:
+    for number in range(start, start + count):
+        shop = SHOPS[number % 4]
+        value = f'{{"id": "A-{number}", "shop": "{shop}", "amount": {number % 97 + 0.5}}}'
+        headers = [("source", b"web" if number % 3 else b"app")]
+        producer.send(
+            "orders",
+            value.encode(),
+            key=f"A-{number}".encode(),
+            headers=headers,
+            partition=number % 3,
+        )
+
+
+def main() -> None:
+    target = Path(sys.argv[1])
+    target.mkdir(parents=True, exist_ok=True)
+    chromium = os.environ.get("OTTLA_TEST_CHROMIUM") or shutil.which("chromium")
+    if chromium is None:
+        sys.exit("no chromium; sh scripts/install_services.sh --all installs it")
+    with EmbeddedBroker(console=True) as broker, sync_playwright() as playwright:
+        broker.create_topic("orders", partitions=3)
+        for name in ("payments", "telemetry", "dlq.orders"):
+            broker.create_topic(name, partitions=2)
+        with Producer(broker.bootstrap) as producer, Admin(broker.bootstrap) as admin:
+            fill(producer, 0, 900)
+            for number in range(40):
+                producer.send("payments", b"%d EUR" % number, key=b"p%d" % number)
+            admin.alter_group_offsets(
+                "billing", {("orders", 0): 120, ("orders", 1): 300, ("orders", 2): 260}
+            )
+            admin.alter_group_offsets("reports", {("payments", 0): 0, ("payments", 1): 0})
+            with ShareConsumer(
+                broker.bootstrap,
+                group="warehouse",
+                topics=["orders"],
+                ack_mode="explicit",
+                auto_offset_reset="earliest",
+                client_id="worker-3",
+            ) as worker:
+                records = worker.poll(timeout=30)
+                for index, record in enumerate(records[1:-60]):
+                    if index % 7 == 3:
+                        worker.acknowledge(record, "release")
+                    elif index % 31 != 5:
+                        worker.acknowledge(record)
+                worker.commit()
+                browser = playwright.chromium.launch(
+                    executable_path=chromium, args=["--no-sandbox", "--disable-dev-shm-usage"]
+                )
+                warm = browser.new_page(base_url=broker.console_url)
+                warm.goto("c/local/")
+                began = time.monotonic()
+                while time.monotonic() - began < FIGURES_S:
+                    fill(producer, 900, 30)
+                    time.sleep(0.5)
+                for theme in ("light", "dark"):
+                    with browser.new_context(
+                        base_url=broker.console_url,
+                        color_scheme=theme,
+                        viewport={"width": 1280, "height": 800},
+                    ) as context:
+                        page = context.new_page()
+                        for name, path in PAGES.items():
+                            page.goto(path)
+                            page.wait_for_load_state("load")
+                            page.screenshot(path=target / f"console-{name}-{theme}.png")
+                with browser.new_context(
+                    base_url=broker.console_url, viewport={"width": 360, "height": 740}
+                ) as context:
+                    page = context.new_page()
+                    for name in ("overview", "messages", "window"):
+                        page.goto(PAGES[name])
+                        page.screenshot(path=target / f"console-{name}-narrow.png")
+                browser.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,228 @@
+"""The console beside a broker: a listening socket, and a process from the first connection on.
+
+The broker only waits until somebody connects. It accepts nothing itself: the console inherits the
+socket and finds the connection there, so that the very first one gets its page. Nothing of the
+console is imported here, and without visitors there is no process.
+
+- The child (`python -P -m ottla.console`) reads what it has to know from its standard input. The
+  input's end tells it that the broker is gone. It ends by itself when it is idle.
+- A child that ends within `AT_ONCE` seconds with an error, `MANY` times in a row, is not started
+  again for `PAUSE` seconds; connections wait meanwhile.
+- One thread waits for connections and for the child. It uses no event loop, so that the supervisor
+  of several nodes, which has none, can use it as well.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import selectors
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Final
+
+from ottla.broker.access.listeners import PLAINTEXT, WILDCARDS
+from ottla.broker.errors import CannotListen
+from ottla.broker.running.binding import bound
+from ottla.metadata.errors import InvalidConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from socket import socket
+
+    from ottla.broker.running.settings import Settings
+    from ottla.metadata.config.broker import BrokerConfig
+
+MODULE: Final = "ottla.console"
+PACKAGES: Final = ("starlette", "uvicorn", "jinja2", "msgspec", "msgpack", "cel")
+AT_ONCE: Final = 5.0
+MANY: Final = 3
+PAUSE: Final = 60.0
+STOP_SECONDS: Final = 5.0
+"""A child that has not ended by then after SIGTERM is killed."""
+BACKLOG: Final = 128
+"""Connections that wait while the console starts."""
+
+logger = logging.getLogger(__name__)
+
+
+async def opened(
+    settings: Settings, config: BrokerConfig, addresses: Mapping[str, tuple[str, int]]
+) -> ConsoleDoor:
+    """The door of a broker that is reached at these addresses, bound; raises `CannotListen`."""
+    listener = settings.console_listener
+    assert listener is not None
+    package = missing_package()
+    if package is not None:
+        raise CannotListen(f"the console needs {package}: pip install 'ottla[console]'")
+    told = {
+        "listener": f"http://{listener.host}:{listener.port}",
+        "bootstrap": _bootstrap(settings, addresses),
+        "idle_exit_s": -(-config.get_int("ottla.console.idle.exit.ms") // 1000),
+    }
+    try:
+        sockets = await bound(listener.host, listener.port)
+    except OSError as error:
+        where = f"console at {listener.host}:{listener.port}"
+        raise CannotListen.because(error, where, "--console-listen HOST:0") from error
+    return ConsoleDoor(sockets, told)
+
+
+def _bootstrap(settings: Settings, addresses: Mapping[str, tuple[str, int]]) -> str:
+    """The console has no credentials: it needs a listener that asks for none."""
+    for listener in settings.listeners:
+        if listener.protocol == PLAINTEXT:
+            host, port = addresses[listener.name]
+            host = "127.0.0.1" if host in WILDCARDS else host
+            return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    raise InvalidConfig(
+        "a PLAINTEXT listener beside it, as the console has no credentials; `ottla console "
+        "--command-config FILE` runs one that has",
+        "none",
+        "ottla.console.listener",
+    )
+
+
+def missing_package() -> str | None:
+    """A package of the console extra that is not installed; imports none of them."""
+    return next((name for name in PACKAGES if find_spec(name) is None), None)
+
+
+@dataclass(slots=True)
+class Failures:
+    """When a child may be started. Pure."""
+
+    count: int = 0
+    not_before: float = 0.0
+
+    def ended(self, status: int, lasted: float, now: float) -> None:
+        """A child has ended."""
+        if status == 0 or lasted >= AT_ONCE:
+            self.count = 0
+            return
+        self.count += 1
+        if self.count >= MANY:
+            self.count = 0
+            self.not_before = now + PAUSE
+
+    def wait(self, now: float) -> float:
+        """Seconds until a child may be started."""
+        return max(0.0, self.not_before - now)
+
+
+class ConsoleDoor:
+    """`start` begins to wait for visitors, `close` ends the console if it runs."""
+
+    def __init__(
+        self,
+        sockets: Sequence[socket],
+        settings: Mapping[str, object],
+        command: Sequence[str] = (sys.executable, "-P", "-m", MODULE),
+    ) -> None:
+        """`settings` are told to the child, with the descriptors of the sockets."""
+        self._sockets = sockets
+        self._settings = settings
+        self._command = command
+        self._failures = Failures()
+        self._wake_out, self._wake_in = os.pipe()
+        self._closing = False
+        self._child: subprocess.Popen[bytes] | None = None
+        self._thread = threading.Thread(target=self._run, name="ottla-console", daemon=True)
+
+    @property
+    def url(self) -> str:
+        host, port = self._sockets[0].getsockname()[:2]
+        return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
+
+    @property
+    def pid(self) -> int | None:
+        """The process of the console, if it runs."""
+        child = self._child
+        return None if child is None else child.pid
+
+    def start(self) -> None:
+        for one in self._sockets:
+            one.listen(BACKLOG)
+            one.setblocking(False)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Returns when the console has ended."""
+        self._closing = True
+        os.write(self._wake_in, b".")
+        if self._thread.ident is not None:
+            self._thread.join()
+        for one in self._sockets:
+            one.close()
+        os.close(self._wake_in)
+        os.close(self._wake_out)
+
+    def _run(self) -> None:
+        while not self._closing:
+            pause = self._failures.wait(time.monotonic())
+            if pause:
+                self._until_ready([], pause)
+                continue
+            if not self._until_ready([one.fileno() for one in self._sockets]):
+                continue
+            try:
+                self._serve()
+            except OSError:
+                logger.exception("the console could not be started")
+                self._failures.ended(1, 0.0, time.monotonic())
+
+    def _until_ready(self, fds: Sequence[int], seconds: float | None = None) -> bool:
+        """Wait for one of the descriptors; False if it was something else."""
+        with selectors.DefaultSelector() as selector:
+            for fd in (*fds, self._wake_out):
+                selector.register(fd, selectors.EVENT_READ)
+            ready = {key.fd for key, _ in selector.select(seconds)}
+        return self._wake_out not in ready and bool(ready)
+
+    def _serve(self) -> None:
+        """Start the child and wait for its end, or end it."""
+        fds = [one.fileno() for one in self._sockets]
+        began = time.monotonic()
+        child = subprocess.Popen(
+            self._command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            pass_fds=fds,
+            process_group=0,  # Ctrl-C comes to the broker alone
+        )
+        self._child = child
+        assert child.stdin is not None
+        assert child.stdout is not None
+        with suppress(BrokenPipeError):
+            child.stdin.write(json.dumps({**self._settings, "fds": fds}).encode() + b"\n")
+            child.stdin.flush()
+        # Its output ends when it ends.
+        while self._until_ready([child.stdout.fileno()]):
+            if not os.read(child.stdout.fileno(), 4096):
+                break
+        else:
+            child.terminate()
+        status = self._wait(child)
+        self._child = None
+        with suppress(BrokenPipeError):
+            child.stdin.close()
+        child.stdout.close()
+        now = time.monotonic()
+        self._failures.ended(status, now - began, now)
+        if status != 0 and not self._closing:
+            logger.error("the console ended with status %d; see the lines above", status)
+            if pause := self._failures.wait(now):
+                logger.error("the console failed %d times; next try in %.0f s", MANY, pause)
+
+    def _wait(self, child: subprocess.Popen[bytes]) -> int:
+        try:
+            return child.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            return child.wait()

@@ -1,0 +1,126 @@
+"""`ottla console`: serve the web console until a signal stops it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path  # noqa: TC003  # typer looks at it
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+if TYPE_CHECKING:
+    import socket
+
+    from ottla.console.settings import Settings
+
+EXAMPLES = """\b
+Examples:
+    ottla console                                      http://127.0.0.1:9095/ for 127.0.0.1:9092
+    ottla console --bootstrap 127.0.0.1:9092 --open
+    ottla console --bootstrap eu=10.0.0.5:9092 --bootstrap us=10.1.0.5:9092
+    ottla console --config console.toml
+"""
+
+
+def console(
+    brokers: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--bootstrap",
+            metavar="[NAME=]HOST:PORT,...",
+            envvar="OTTLA_BOOTSTRAP",
+            help="Brokers of a cluster. May be repeated for several clusters.",
+        ),
+    ] = None,
+    command_config: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            envvar="OTTLA_COMMAND_CONFIG",
+            help="Java properties with which the console connects to the clusters of --bootstrap.",
+        ),
+    ] = None,
+    listen: Annotated[
+        str | None,
+        typer.Option(help="HOST:PORT to serve on; port 0 picks a free one (127.0.0.1:9095)."),
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="A TOML file with the console's settings.")
+    ] = None,
+    base_path: Annotated[
+        str | None,
+        typer.Option(metavar="/PATH/", help="Path below which a proxy serves the console."),
+    ] = None,
+    insecure: Annotated[
+        bool,
+        typer.Option(
+            "--insecure", help="Serve without a login although others can reach the console."
+        ),
+    ] = False,
+    open_: Annotated[bool, typer.Option("--open", help="Open it in a browser.")] = False,
+) -> None:
+    """Look at running clusters in a browser. It only reads."""
+    try:
+        from ottla.console.settings import BadSetting, check_exposure, load
+    except ModuleNotFoundError as error:  # pragma: no cover  # a base install has what this needs
+        _fail(f"the console needs {error.name}: pip install 'ottla[console]'")
+    options = {
+        "listener": None if listen is None else f"http://{listen}",
+        "base_path": base_path,
+    }
+    try:
+        settings = load(config, os.environ, options, brokers or [], command_config or "")
+        check_exposure(settings, insecure=insecure)
+    except BadSetting as error:
+        _fail(str(error))
+    sockets = _bound(settings)
+    _run(settings, sockets, opens=open_)
+
+
+def _bound(settings: Settings) -> list[socket.socket]:
+    import socket
+
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        one = socket.socket(family, kind, protocol)
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        one.bind(address)
+    except OSError as error:
+        _fail(
+            f"{settings.host}:{settings.port}: {error.strerror or error}; choose another address "
+            "with --listen, port 0 picks a free one"
+        )
+    return [one]
+
+
+def _run(settings: Settings, sockets: list[socket.socket], *, opens: bool) -> None:
+    try:
+        from ottla.console.serve import serve
+        from ottla.console.settings import BadSetting
+    except ModuleNotFoundError as error:
+        _fail(f"the console needs {error.name}: pip install 'ottla[console]'")
+    host, port = sockets[0].getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    url = f"{settings.scheme}://{shown}:{port}{settings.base_path}"
+
+    def ready() -> None:
+        print(f"ottla console ready: {url}", flush=True)
+        if opens:
+            import threading
+            import webbrowser
+
+            # A browser may take seconds to answer.
+            threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
+
+    try:
+        serve(settings, sockets, ready)
+    except (BadSetting, OSError) as error:
+        _fail(str(error))
+
+
+def _fail(message: str) -> NoReturn:
+    print(f"ottla console: {message}", file=sys.stderr)
+    raise SystemExit(2)

@@ -1,0 +1,283 @@
+"""The application: routes, what handlers share, and how errors are answered."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from ottla.client.errors import ClientError, KafkaError
+from ottla.console.browse import Stopped
+from ottla.console.commands import Commands
+from ottla.console.guard import Guard, Role, Visitors
+from ottla.console.links import Links
+from ottla.console.problem import Refused
+from ottla.console.render import Renderer
+from ottla.console.slugs import BadSlug
+from ottla.console.snapshot import Kind
+from ottla.console.text import name as shown
+from ottla.redaction import redact
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping, Sequence
+
+    from starlette.requests import Request
+
+    from ottla.clock import Clock
+    from ottla.console.settings import ClusterSettings, Settings
+    from ottla.console.watching import Watched
+
+STATIC: Final = Path(__file__).parent / "static"
+THEMES: Final = ("auto", "light", "dark")
+NAMES: Final = {
+    "overview": "Overview",
+    "topics": "Topics",
+    "groups": "Groups",
+    "queues": "Queues",
+    "transactions": "Transactions",
+    "nodes": "Nodes",
+}
+"""Pages in navigation, in their order."""
+MAX_REFRESH: Final = 3600
+
+
+@dataclass(slots=True)
+class Console:
+    """What all handlers share: `request.app.state.console`."""
+
+    settings: Settings
+    clusters: Mapping[str, Watched]
+    clock: Clock
+    visitors: Visitors
+    renderer: Renderer = field(default_factory=Renderer)
+    version: str = field(default_factory=lambda: version("ottla"))
+    last_asked: float = 0.0
+    """When the last request came, by the monotonic clock: an idle console leaves."""
+    searches: asyncio.Semaphore = field(init=False)
+    waiting: int = 0
+    """Searches that wait for their turn."""
+    streams: dict[str, int] = field(default_factory=dict)
+    """Live tails by visitor."""
+
+    def __post_init__(self) -> None:
+        self.searches = asyncio.Semaphore(self.settings.max_searches)
+
+    def cluster(self, request: Request) -> Watched:
+        """The cluster of a page's path."""
+        asked = request.path_params["cluster"]
+        found = self.clusters.get(asked)
+        if found is None:
+            known = ", ".join(self.clusters)
+            raise Refused(404, f"There is no cluster {shown(asked)}; there are: {known}.")
+        return found
+
+    def cluster_settings(self, cluster: str) -> ClusterSettings:
+        return next(one for one in self.settings.clusters if one.name == cluster)
+
+    def links(self, cluster: str) -> Links:
+        return Links(self.settings.base_path, cluster, self.version)
+
+    def commands(self, cluster: str) -> Commands:
+        one = self.cluster_settings(cluster)
+        return Commands(one.bootstrap, one.command_config)
+
+    def check_change(self, request: Request, role: Role) -> None:
+        """Raise unless this visitor may change something in this cluster."""
+        raise Refused(403, "This console is read-only.")
+
+    def html(
+        self,
+        request: Request,
+        template: str,
+        context: Mapping[str, object],
+        *,
+        cluster: str = "",
+        status: int = 200,
+    ) -> Response:
+        """A page, with what the base template needs."""
+        visitor, is_new = self.visitors.ensure(request)
+        theme = request.cookies.get("ottla-console-theme", "auto")
+        name = cluster or next(iter(self.clusters))
+        refresh = request.query_params.get("refresh", "")
+        body = self.renderer.page(
+            template,
+            {
+                "frame": None,
+                "cluster": name,
+                "clusters": tuple(self.clusters),
+                "link": self.links(name),
+                "command": self.commands(name),
+                "names": NAMES,
+                "theme": theme if theme in THEMES else "auto",
+                "here": _here(request),
+                "refresh": int(refresh) if _is_refresh(refresh) else None,
+                "token": self.visitors.token(visitor),
+                "can_write": False,
+                "version": self.version,
+                **context,
+            },
+        )
+        response = HTMLResponse(body, status)
+        if is_new:
+            self.visitors.set_cookie(response, visitor)
+        return response
+
+
+def _is_refresh(text: str) -> bool:
+    return text.isdecimal() and len(text) < 5 and 0 < int(text) <= MAX_REFRESH
+
+
+def _here(request: Request) -> str:
+    query = request.url.query
+    return f"{request.url.path}?{query}" if query else request.url.path
+
+
+def console_of(request: Request) -> Console:
+    found: Console = request.app.state.console
+    return found
+
+
+async def home(request: Request) -> Response:
+    console = console_of(request)
+    first = next(iter(console.clusters))
+    return RedirectResponse(console.links(first).overview(), 303)
+
+
+async def theme(request: Request) -> Response:
+    """Keep the theme in a cookie, so that pages come in the right one without JavaScript."""
+    console = console_of(request)
+    to = request.query_params.get("to", "auto")
+    back = request.query_params.get("back", "")
+    base = console.settings.base_path
+    # A path of ours; never `//host`, nor a backslash that browsers read as a slash.
+    is_ours = back.startswith(base) and not back.startswith("//") and "\\" not in back
+    response = RedirectResponse(back if is_ours else base, 303)
+    response.set_cookie(
+        "ottla-console-theme",
+        to if to in THEMES else "auto",
+        max_age=365 * 86_400,
+        path=base,
+        samesite="strict",
+        httponly=True,
+    )
+    return response
+
+
+async def healthz(_: Request) -> Response:
+    return JSONResponse({"alive": True})
+
+
+async def readyz(request: Request) -> Response:
+    """Whether a cluster has answered in the last 30 seconds."""
+    console = console_of(request)
+    await asyncio.gather(*(one.fresh(Kind.CLUSTER) for one in console.clusters.values()))
+    away = {name: one.away() for name, one in console.clusters.items()}
+    is_ready = any(reason is None for reason in away.values())
+    reasons = {name: reason for name, reason in away.items() if reason is not None}
+    return JSONResponse({"ready": is_ready, "away": reasons}, 200 if is_ready else 503)
+
+
+def _error(request: Request, status: int, sentence: str, retry: int | None = None) -> Response:
+    console = console_of(request)
+    if request.url.path.startswith(f"{console.settings.base_path}api/"):
+        problem = {"type": "about:blank", "status": status, "title": sentence, "detail": sentence}
+        response: Response = JSONResponse(problem, status, media_type="application/problem+json")
+    else:
+        name = request.path_params.get("cluster", "")
+        known = name if name in console.clusters else ""
+        context = {"title": f"Error {status}", "sentence": sentence, "status": status}
+        response = console.html(request, "error.html", context, cluster=known, status=status)
+    if retry is not None:
+        response.headers["retry-after"] = str(retry)
+    return response
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, Refused)
+    return _error(request, error.status, error.sentence, error.retry_after)
+
+
+async def _http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    sentences = {
+        404: "There is no such page.",
+        405: "This page cannot be asked in this way; changes are POST, pages are GET.",
+    }
+    return _error(request, error.status_code, sentences.get(error.status_code, error.detail))
+
+
+async def _bad_name(request: Request, error: Exception) -> Response:
+    return _error(request, 404, str(error))
+
+
+async def _of_cluster(request: Request, error: Exception) -> Response:
+    """A cluster that refuses is answered with 502, one that is away with 503."""
+    status = 502 if isinstance(error, KafkaError) else 503
+    return _error(request, status, " ".join(redact(error).split()), None if status == 502 else 5)
+
+
+async def _nobody_waits(_: Request, __: Exception) -> Response:
+    """The visitor has closed the page; nobody reads this."""
+    return Response(status_code=499)
+
+
+def application(
+    settings: Settings, clusters: Mapping[str, Watched], routes: Sequence[Route], clock: Clock
+) -> Starlette:
+    """The whole console below its base path."""
+    console = Console(settings, clusters, clock, Visitors(settings))
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        for one in clusters.values():
+            one.start()
+        try:
+            yield
+        finally:
+            await asyncio.gather(*(one.close() for one in clusters.values()))
+
+    inner: list[Any] = [
+        Route("/", home),
+        Route("/theme", theme),
+        Route("/healthz", healthz),
+        Route("/readyz", readyz),
+        Mount("/static", StaticFiles(directory=STATIC), name="static"),
+        *routes,
+    ]
+    prefix = settings.base_path.rstrip("/")
+    app = Starlette(
+        routes=[Mount(prefix, routes=inner)] if prefix else inner,
+        middleware=[Middleware(Guard, settings=settings), Middleware(_Clocked, console=console)],
+        exception_handlers={
+            Refused: _refused,
+            HTTPException: _http,
+            BadSlug: _bad_name,
+            ClientError: _of_cluster,
+            Stopped: _nobody_waits,
+        },
+        lifespan=lifespan,
+    )
+    app.state.console = console
+    return app
+
+
+class _Clocked:
+    """Notes when somebody asked last."""
+
+    def __init__(self, app: Any, console: Console) -> None:
+        self._app = app
+        self._console = console
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        self._console.last_asked = self._console.clock.monotonic()
+        await self._app(scope, receive, send)

@@ -1,0 +1,50 @@
+"""The command line twin of what a page shows or does, ready to paste into a shell."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Commands:
+    """Commands for one cluster."""
+
+    bootstrap: str
+    command_config: str = ""
+
+    def _line(self, command: str, *names: str, options: tuple[str, ...] = ()) -> str:
+        said = ["ottla", *command.split(), *options, "--bootstrap", self.bootstrap]
+        if self.command_config:
+            said += ["--command-config", self.command_config]
+        if any(name.startswith("-") for name in names):
+            said.append("--")
+        return shlex.join([*said, *names])
+
+    def topics(self) -> str:
+        return self._line("topic list")
+
+    def topic(self, topic: str) -> str:
+        return self._line("topic describe", topic)
+
+    def consume(self, topic: str) -> str:
+        return self._line("consume", topic, options=("--until-end",))
+
+    def record(self, topic: str, partition: int, offset: int) -> str:
+        one = ("--partition", str(partition), "--from", str(offset), "--max-records", "1")
+        return self._line("consume", topic, options=one)
+
+    def groups(self) -> str:
+        return self._line("group list")
+
+    def group(self, group: str) -> str:
+        return self._line("group describe", group)
+
+    def queues(self) -> str:
+        return self._line("share-group list")
+
+    def queue(self, group: str) -> str:
+        return self._line("share-group describe", group)
+
+    def transactions(self) -> str:
+        return self._line("transaction list")

@@ -1,0 +1,94 @@
+"""The only maker of URLs. Names become slugs; everything stays below the base path."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode
+
+from ottla.console.slugs import slug
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """URLs of one cluster's pages."""
+
+    base: str
+    cluster: str
+    version: str
+
+    def _page(self, *parts: str, **query: object) -> str:
+        path = "/".join(slug(part) for part in parts)
+        return f"{self.base}c/{slug(self.cluster)}/{path}{_query(query)}"
+
+    def home(self) -> str:
+        return self.base
+
+    def static(self, name: str) -> str:
+        return f"{self.base}static/{name}?v={self.version}"
+
+    def theme(self, to: str, back: str) -> str:
+        return f"{self.base}theme{_query({'to': to, 'back': back})}"
+
+    def of_cluster(self, name: str) -> str:
+        return f"{self.base}c/{slug(name)}/"
+
+    def page(self, name: str) -> str:
+        """One of the pages that navigation shows."""
+        return self._page() if name == "overview" else self._page(name)
+
+    def at(self, names: tuple[str, ...]) -> str:
+        """A page by the names of its path."""
+        return self._page(*names)
+
+    def overview(self) -> str:
+        return self._page()
+
+    def topics(self, **query: object) -> str:
+        return self._page("topics", **query)
+
+    def topic(self, topic: str, **query: object) -> str:
+        return self._page("topics", topic, **query)
+
+    def messages(self, topic: str, **query: object) -> str:
+        return self._page("topics", topic, "messages", **query)
+
+    def record(self, topic: str, partition: int, offset: int, **query: object) -> str:
+        return self._page("topics", topic, "messages", str(partition), str(offset), **query)
+
+    def raw(self, topic: str, partition: int, offset: int) -> str:
+        return self._page("topics", topic, "messages", str(partition), str(offset), "raw")
+
+    def tail(self, topic: str, **query: object) -> str:
+        return self._page("topics", topic, "tail", **query)
+
+    def download(self, topic: str, **query: object) -> str:
+        return self._page("topics", topic, "download", **query)
+
+    def groups(self, **query: object) -> str:
+        return self._page("groups", **query)
+
+    def group(self, group: str, **query: object) -> str:
+        return self._page("groups", group, **query)
+
+    def queues(self, **query: object) -> str:
+        return self._page("queues", **query)
+
+    def queue(self, group: str, **query: object) -> str:
+        return self._page("queues", group, **query)
+
+    def window(self, group: str, topic: str, partition: int, **query: object) -> str:
+        return self._page("queues", group, topic, str(partition), **query)
+
+    def api(self, *parts: str, **query: object) -> str:
+        """The same as JSON."""
+        path = "/".join(slug(part) for part in parts)
+        return f"{self.base}api/v1/c/{slug(self.cluster)}/{path}{_query(query)}"
+
+
+def _query(query: Mapping[str, object]) -> str:
+    given = {key.rstrip("_"): value for key, value in query.items() if value not in (None, "")}
+    return f"?{urlencode(given)}" if given else ""

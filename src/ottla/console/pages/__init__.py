@@ -1,0 +1,1 @@
+"""One module for each page: asks the snapshot, calls the view, renders."""

@@ -1,0 +1,69 @@
+"""Overview, topics, groups, queues, transactions and nodes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.console.app import NAMES, console_of
+from ottla.console.pages.shared import answer, table_query
+from ottla.console.snapshot import Kind
+from ottla.console.views import groups, nodes, overview, queues, topics, transactions
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from ottla.console.attention import Finding
+
+
+async def overview_page(request: Request) -> Response:
+    console = console_of(request)
+    watched = console.cluster(request)
+    await watched.fresh(Kind.CLUSTER, Kind.GROUPS, Kind.NODES, Kind.LOG_DIRS, Kind.TRANSACTIONS)
+    link = console.links(watched.name)
+
+    def finding(one: Finding) -> str | None:
+        """Where more is told, if that is a page."""
+        return link.at(one.page) if one.page and one.page[0] in NAMES else None
+
+    page = overview.page(watched.look(), watched.attention())
+    return answer(request, watched, "overview.html", "Overview", page=page, finding=finding)
+
+
+async def topics_page(request: Request) -> Response:
+    watched = console_of(request).cluster(request)
+    query = table_query(request)
+    await watched.fresh(Kind.CLUSTER, Kind.GROUPS, Kind.LOG_DIRS)
+    page = topics.page(watched.look(), watched.attention(), query)
+    return answer(request, watched, "topics.html", "Topics", page=page, query=query)
+
+
+async def groups_page(request: Request) -> Response:
+    watched = console_of(request).cluster(request)
+    query = table_query(request)
+    await watched.fresh(Kind.CLUSTER, Kind.GROUPS)
+    page = groups.page(watched.look(), watched.attention(), query)
+    return answer(request, watched, "groups.html", "Groups", page=page, query=query)
+
+
+async def queues_page(request: Request) -> Response:
+    watched = console_of(request).cluster(request)
+    query = table_query(request)
+    await watched.fresh(Kind.CLUSTER, Kind.GROUPS)
+    page = queues.page(watched.look(), watched.attention(), query)
+    return answer(request, watched, "queues.html", "Queues", page=page, query=query)
+
+
+async def transactions_page(request: Request) -> Response:
+    watched = console_of(request).cluster(request)
+    query = table_query(request)
+    await watched.fresh(Kind.CLUSTER, Kind.TRANSACTIONS)
+    page = transactions.page(watched.look(), watched.attention(), query)
+    return answer(request, watched, "transactions.html", "Transactions", page=page, query=query)
+
+
+async def nodes_page(request: Request) -> Response:
+    watched = console_of(request).cluster(request)
+    await watched.fresh(Kind.CLUSTER, Kind.NODES, Kind.LOG_DIRS)
+    page = nodes.page(watched.look(), watched.attention())
+    return answer(request, watched, "nodes.html", "Nodes", page=page)

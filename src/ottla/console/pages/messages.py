@@ -1,0 +1,293 @@
+"""Records of a topic: a page of them, one of them, and its value as a file."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from starlette.responses import Response
+
+from ottla.client.errors import ClientError
+from ottla.console.app import console_of
+from ottla.console.browse import BadPlace, Budget, Query, Start, parse_cut, parse_start, write_cut
+from ottla.console.decode.mask import rules_of
+from ottla.console.decode.reading import Decoder
+from ottla.console.filter import BadWhere, compile_where
+from ottla.console.pages.details import number
+from ottla.console.pages.shared import answer
+from ottla.console.problem import Refused
+from ottla.console.settings import FORMATS
+from ottla.console.slugs import unslug
+from ottla.console.snapshot import Kind
+from ottla.console.text import name as shown
+from ottla.console.views.frame import frame
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from ottla.console.app import Console
+    from ottla.console.decode.mask import Rules
+    from ottla.console.views.messages import Message, MessagesPage
+    from ottla.console.watching import Watched
+
+MAX_WAITING: Final = 8
+"""Searches that wait for their turn; more are told to come back."""
+MAX_CONTAINS: Final = 1_000
+"""Characters of "contains"."""
+MAX_PARTITIONS: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The form of the page, as it was filled in."""
+
+    from_: str = "newest"
+    p: str = ""
+    form: str = "auto"
+    isolation: str = "committed"
+    contains: str = ""
+    where: str = ""
+    before: str = ""
+    after: str = ""
+
+    @classmethod
+    def of(cls, request: Request) -> Asked:
+        said = request.query_params
+        form = said.get("as", "auto")
+        return cls(
+            said.get("from", "newest").strip()[:100] or "newest",
+            said.get("p", "").strip()[:4000],
+            form if form in FORMATS else "auto",
+            "uncommitted" if said.get("isolation") == "uncommitted" else "committed",
+            said.get("contains", ""),
+            said.get("where", "").strip(),
+            said.get("before", ""),
+            said.get("after", ""),
+        )
+
+    def again(self, **changes: str) -> dict[str, str]:
+        """The parameters of the same page with some changed."""
+        changed = replace(self, **{"before": "", "after": "", **changes})
+        said = {
+            "from": changed.from_,
+            "p": changed.p,
+            "as": changed.form,
+            "isolation": changed.isolation,
+            "contains": changed.contains,
+            "where": changed.where,
+            "before": changed.before,
+            "after": changed.after,
+        }
+        usual = {"from": "newest", "as": "auto", "isolation": "committed"}
+        return {key: value for key, value in said.items() if value and usual.get(key) != value}
+
+
+def query_of(asked: Asked, topic: str, rows: int, now: datetime) -> Query:
+    """What the form means; raises `BadPlace` or `BadWhere` with a sentence."""
+    start = parse_start(asked.from_, now)
+    if asked.before:
+        start = replace(start, before=parse_cut(asked.before))
+    elif asked.after:
+        start = replace(start, after=parse_cut(asked.after))
+    partitions = None
+    if asked.p:
+        parts = [part.strip() for part in asked.p.split(",")]
+        if len(parts) > MAX_PARTITIONS or not all(p.isdecimal() and len(p) < 10 for p in parts):
+            raise BadPlace(f"partitions are numbers such as 0,3, not {asked.p!r:.60}")
+        partitions = sorted({int(part) for part in parts})
+    if len(asked.contains) > MAX_CONTAINS:
+        raise BadPlace(f"contains takes at most {MAX_CONTAINS} characters")
+    return Query(
+        topic,
+        start,
+        partitions,
+        rows,
+        "read_uncommitted" if asked.isolation == "uncommitted" else "read_committed",
+        asked.contains.encode("utf-8", "surrogatepass"),
+        compile_where(asked.where) if asked.where else None,
+    )
+
+
+async def read_page(
+    request: Request, watched: Watched, query: Query, decoder: Decoder
+) -> MessagesPage:
+    """The records; a search waits for its turn."""
+    console = console_of(request)
+    budget = Budget(console.settings.search_max_s, console.settings.search_max_mib << 20)
+    if not query.is_filtered:
+        return await watched.browser.page(query, decoder, budget)
+    if console.waiting >= MAX_WAITING:
+        raise Refused(429, "Too many searches are waiting; try again in a moment.", 5)
+    console.waiting += 1
+    try:
+        await console.searches.acquire()
+    finally:
+        console.waiting -= 1
+    try:
+        return await watched.browser.page(query, decoder, budget, request.is_disconnected)
+    finally:
+        console.searches.release()
+
+
+async def messages_page(request: Request) -> Response:
+    console = console_of(request)
+    watched = console.cluster(request)
+    topic = unslug(request.path_params["topic"])
+    asked = Asked.of(request)
+    rules = rules_of(console.cluster_settings(watched.name), topic)
+    await watched.fresh(Kind.CLUSTER)
+    context: dict[str, object] = {
+        "topic": topic,
+        "tab": "messages",
+        "asked": {
+            "from": asked.from_,
+            "p": asked.p,
+            "form": asked.form,
+            "isolation": asked.isolation,
+            "contains": asked.contains,
+            "where": asked.where,
+        },
+        "forms": _forms(rules),
+        "hidden": rules.hidden,
+        "masked": rules.masked,
+        "today": f"{datetime.now(UTC):%Y-%m-%d}",
+        "problem": "",
+        "page": None,
+    }
+    if not rules.hidden:
+        context |= await _found(request, console, watched, topic, asked, rules)
+    around = frame(watched.look(), watched.attention())
+    title = f"{shown(topic)} messages"
+    return answer(request, watched, "messages.html", title, **{**context, "frame": around})
+
+
+async def _found(
+    request: Request, console: Console, watched: Watched, topic: str, asked: Asked, rules: Rules
+) -> dict[str, object]:
+    if not await watched.has_topic(topic):
+        return {"problem": "The cluster has no topic of this name; it may have been deleted."}
+    try:
+        query = query_of(asked, topic, 50, datetime.now(UTC))
+        decoder = Decoder(
+            rules,
+            console.settings.value_preview_bytes,
+            asked.form,
+            trees=query.where is not None,
+        )
+        page = await read_page(request, watched, query, decoder)
+    except (BadPlace, BadWhere) as error:
+        return {"problem": str(error)}
+    except ClientError as error:
+        return {"problem": " ".join(str(error).split())}
+    link = console.links(watched.name)
+    older = None if page.older is None else asked.again(before=write_cut(page.older))
+    newer = None if page.newer is None else asked.again(after=write_cut(page.newer))
+    return {
+        "page": page,
+        "filtered": query.is_filtered,
+        "same": asked.again(),
+        "older": older and link.messages(topic, **older),
+        "newer": newer and link.messages(topic, **newer),
+    }
+
+
+async def check_topic(watched: Watched, topic: str) -> None:
+    """Raise if the cluster has no such topic: asking for its records would try for seconds."""
+    if not await watched.has_topic(topic):
+        raise Refused(404, "The cluster has no topic of this name; it may have been deleted.")
+
+
+def _forms(rules: Rules) -> list[str]:
+    """What is masked cannot be shown byte by byte."""
+    return [one for one in FORMATS if one != "hex" or not rules.masked]
+
+
+async def read_record(
+    watched: Watched, topic: str, partition: int, offset: int, decoder: Decoder
+) -> tuple[Message | None, bytes | None, str]:
+    """One record, its raw value, and why it is not there."""
+    await check_topic(watched, topic)
+    query = Query(topic, Start("offset", offset=offset), [partition], 1, "read_uncommitted")
+    browser = watched.browser
+    bounds = (await browser.bounds(query))[partition]
+    if offset >= bounds.end:
+        return None, None, f"Offset {offset:,} is beyond the end; the last is {bounds.end - 1:,}."
+    if offset < bounds.start:
+        return None, None, f"Offset {offset:,} has expired; the log begins at {bounds.start:,}."
+    stop = {partition: offset + 1}
+    async with browser.reader(topic, "read_uncommitted", {partition: offset}, stop) as reader:
+        records = await reader.read_many(1)
+    if not records:
+        return (
+            None,
+            None,
+            (
+                f"Offset {offset:,} holds no record: it was compacted away or marks the end of a "
+                "transaction."
+            ),
+        )
+    message = await asyncio.to_thread(decoder.read, records[0])
+    page = await browser.with_states(query, (message,))
+    return page[0], records[0].value, ""
+
+
+async def record_page(request: Request) -> Response:
+    console = console_of(request)
+    watched = console.cluster(request)
+    topic = unslug(request.path_params["topic"])
+    partition = number(request.path_params["partition"], "partition")
+    offset = number(request.path_params["offset"], "offset")
+    rules = rules_of(console.cluster_settings(watched.name), topic)
+    if rules.hidden:
+        raise Refused(403, "The contents of this topic are not shown: the settings hide them.")
+    asked = Asked.of(request).form
+    limit = console.settings.value_view_bytes
+    await watched.fresh(Kind.CLUSTER)
+    decoder = Decoder(rules, limit, asked, whole=True)
+    try:
+        one, _, gone = await read_record(watched, topic, partition, offset, decoder)
+    except BadPlace as error:
+        raise Refused(404, str(error)) from error
+    return answer(
+        request,
+        watched,
+        "record.html",
+        f"{shown(topic)} {partition} {offset}",
+        topic=topic,
+        partition=partition,
+        offset=offset,
+        one=one,
+        gone=gone,
+        forms=_forms(rules),
+        asked=asked,
+        masked=rules.masked,
+        limit=limit,
+        frame=frame(watched.look(), watched.attention()),
+    )
+
+
+async def raw_value(request: Request) -> Response:
+    """The value's bytes as a file with a name that we made."""
+    console = console_of(request)
+    watched = console.cluster(request)
+    topic = unslug(request.path_params["topic"])
+    partition = number(request.path_params["partition"], "partition")
+    offset = number(request.path_params["offset"], "offset")
+    rules = rules_of(console.cluster_settings(watched.name), topic)
+    if rules.hidden or rules.masked:
+        raise Refused(403, "Raw values of this topic are not given out: the settings mask them.")
+    decoder = Decoder(rules, console.settings.value_preview_bytes)
+    try:
+        _, value, gone = await read_record(watched, topic, partition, offset, decoder)
+    except BadPlace as error:
+        raise Refused(404, str(error)) from error
+    if value is None:
+        raise Refused(404, gone or "The record has no value.")
+    name = f"record-{partition}-{offset}.bin"
+    return Response(
+        value,
+        media_type="application/octet-stream",
+        headers={"content-disposition": f'attachment; filename="{name}"'},
+    )

@@ -1,0 +1,35 @@
+"""All routes of the console."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from starlette.routing import Route
+
+from ottla.console.api import routes as api
+from ottla.console.pages import details, files, lists, messages, tails
+
+_TOPIC: Final = "/c/{cluster}/topics/{topic}"
+_QUEUE: Final = "/c/{cluster}/queues/{queue}"
+
+
+def all_routes() -> list[Route]:
+    """Pages of clusters, downloads, and the API."""
+    return [
+        *api.routes(),
+        Route("/c/{cluster}/", lists.overview_page),
+        Route("/c/{cluster}/topics", lists.topics_page),
+        Route("/c/{cluster}/groups", lists.groups_page),
+        Route("/c/{cluster}/queues", lists.queues_page),
+        Route("/c/{cluster}/transactions", lists.transactions_page),
+        Route("/c/{cluster}/nodes", lists.nodes_page),
+        Route(_TOPIC, details.topic_page),
+        Route(f"{_TOPIC}/messages", messages.messages_page),
+        Route(f"{_TOPIC}/messages/{{partition}}/{{offset}}", messages.record_page),
+        Route(f"{_TOPIC}/messages/{{partition}}/{{offset}}/raw", messages.raw_value),
+        Route(f"{_TOPIC}/download", files.download),
+        Route(f"{_TOPIC}/tail", tails.tail_stream),
+        Route("/c/{cluster}/groups/{group}", details.group_page),
+        Route(_QUEUE, details.queue_page),
+        Route(f"{_QUEUE}/{{topic}}/{{partition}}", details.window_page),
+    ]

@@ -1,0 +1,153 @@
+"""Serve the console: uvicorn on given sockets, until a signal, an idle time or the parent's end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import uvicorn
+
+from ottla.client.errors import ClientError
+from ottla.client.security import PLAINTEXT, Security
+from ottla.client.security_properties import read_file
+from ottla.clock import SYSTEM
+from ottla.console import clusters
+from ottla.console.app import application
+from ottla.console.routes import all_routes
+from ottla.console.settings import BadSetting
+from ottla.console.watching import Watched
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable, Iterator, Sequence
+
+    from starlette.applications import Starlette
+
+    from ottla.clock import Clock
+    from ottla.console.settings import ClusterSettings, Settings
+
+IDLE_LOOK: Final = 0.5
+"""Seconds between looks whether the console is idle."""
+STOP_SECONDS: Final = 3
+"""Requests that are under way get this long to end."""
+
+
+def make_app(settings: Settings, clock: Clock = SYSTEM) -> Starlette:
+    """The application with a client for each cluster. Reads the files of `command_config`."""
+    watched = {
+        one.name: Watched(
+            clusters.Cluster(
+                clusters.ClusterSettings(one.name, one.bootstrap, _security(one)), clock=clock
+            ),
+            clock,
+        )
+        for one in settings.clusters
+    }
+    return application(settings, watched, all_routes(), clock)
+
+
+def _security(cluster: ClusterSettings) -> Security:
+    if not cluster.command_config:
+        return PLAINTEXT
+    try:
+        return Security.from_properties(read_file(Path(cluster.command_config)))
+    except ClientError as error:
+        raise BadSetting(f"cluster {cluster.name!r}, command_config: {error}") from error
+
+
+class _Server(uvicorn.Server):
+    """Signals are ours: a stop by SIGTERM is status 0."""
+
+    def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_ready = on_ready
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stop)
+        yield
+
+    def stop(self) -> None:
+        self.should_exit = True
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if not self.should_exit:
+            self._on_ready()
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self.server_state.tasks)
+
+
+def serve(
+    settings: Settings,
+    sockets: Sequence[socket.socket],
+    on_ready: Callable[[], None],
+    parent: int | None = None,
+) -> None:
+    """Serve until SIGTERM or SIGINT; with `parent`, until that descriptor ends or nobody asks."""
+    app = make_app(settings)
+    config = uvicorn.Config(
+        app,
+        http="h11",
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=STOP_SECONDS,
+        ssl_certfile=settings.tls_cert or None,
+        ssl_keyfile=settings.tls_key or None,
+    )
+    server = _Server(config, on_ready)
+
+    async def run() -> None:
+        watches = []
+        if parent is not None:
+            loop = asyncio.get_running_loop()
+            os.set_blocking(parent, False)
+            loop.add_reader(parent, _parent_said, parent, server)
+            if settings.idle_exit_s:
+                watches.append(asyncio.create_task(_leave_when_idle(app, server, settings)))
+        await server.serve(list(sockets))
+        for one in watches:
+            one.cancel()
+
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(run())
+
+
+def _parent_said(parent: int, server: _Server) -> None:
+    """The parent says nothing; the end of its pipe means that it has gone."""
+    with suppress(BlockingIOError):
+        if not os.read(parent, 4096):
+            asyncio.get_running_loop().remove_reader(parent)
+            server.stop()
+
+
+async def _leave_when_idle(app: Starlette, server: _Server, settings: Settings) -> None:
+    console = app.state.console
+    console.last_asked = console.clock.monotonic()
+    while True:
+        await asyncio.sleep(IDLE_LOOK)
+        idle = console.clock.monotonic() - console.last_asked
+        if idle >= settings.idle_exit_s and not server.is_busy:
+            server.stop()
+            return
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory

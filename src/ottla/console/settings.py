@@ -1,0 +1,341 @@
+"""Settings of the console: `console.toml`, then `OTTLA_CONSOLE_...`, then options; later ones win.
+
+Unknown keys are errors that name the nearest known one. `check_exposure` refuses a console that
+would give strangers more than the broker beside it does.
+"""
+
+from __future__ import annotations
+
+import difflib
+import ipaddress
+import re
+import tomllib
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Final
+
+from ottla.client.cluster.bootstrap import BadBootstrap, parse_bootstrap
+from ottla.errors import OttlaError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+ENV_PREFIX: Final = "OTTLA_CONSOLE_"
+OF_BROKER: Final = "OTTLA_CONSOLE_IDLE_EXIT_MS"
+"""A broker's setting for the console that it starts."""
+DEFAULT_LISTENER: Final = "http://127.0.0.1:9095"
+MAX_CLUSTERS: Final = 32
+"""Each has connections and a snapshot of its own."""
+FORMATS: Final = ("auto", "json", "text", "hex", "msgpack")
+_LISTENER: Final = re.compile(r"(https?)://(\[[0-9A-Fa-f:.]+\]|[^:\[\]/\s]+):([0-9]{1,5})/?")
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+class BadSetting(OttlaError, ValueError):
+    """A setting of the console is wrong, or a start that is refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """Fields of records that nobody sees, in topics of a pattern such as `orders.*`."""
+
+    topics: str
+    fields: tuple[str, ...]
+    text: str = "***"
+
+
+@dataclass(frozen=True, slots=True)
+class Decode:
+    """How to show keys and values of some topics, where the page does not say."""
+
+    topics: str
+    key: str = "auto"
+    value: str = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSettings:
+    """A cluster by the name that its pages have."""
+
+    name: str
+    bootstrap: str
+    command_config: str = ""
+    masks: tuple[Mask, ...] = ()
+    hidden: tuple[str, ...] = ()
+    decoders: tuple[Decode, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All of them; sizes in their own units, times in seconds."""
+
+    listener: str = DEFAULT_LISTENER
+    base_path: str = "/"
+    hosts: tuple[str, ...] = ()
+    tls_cert: str = ""
+    tls_key: str = ""
+    idle_exit_s: int = 0
+    """A child of a broker leaves after so many seconds without a request; 0: never."""
+    max_searches: int = 2
+    search_max_mib: int = 1024
+    search_max_s: int = 10
+    value_preview_bytes: int = 4096
+    value_view_bytes: int = 1024 * 1024
+    download_max_mib: int = 256
+    clusters: tuple[ClusterSettings, ...] = field(default=())
+
+    @property
+    def scheme(self) -> str:
+        return self._parts[0]
+
+    @property
+    def host(self) -> str:
+        return self._parts[1].strip("[]")
+
+    @property
+    def port(self) -> int:
+        return int(self._parts[2])
+
+    @property
+    def _parts(self) -> tuple[str, str, str]:
+        found = _LISTENER.fullmatch(self.listener)
+        assert found is not None  # checked by `load`
+        return found[1], found[2], found[3]
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only this machine can reach the console."""
+        return is_loopback(self.host)
+
+
+LEAST: Final = {
+    "max_searches": 1,
+    "search_max_mib": 1,
+    "search_max_s": 1,
+    "value_preview_bytes": 16,
+    "value_view_bytes": 1024,
+    "download_max_mib": 1,
+}
+_TOP: Final = {
+    one.name: one for one in fields(Settings) if one.name not in ("clusters", "idle_exit_s")
+}
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach this host."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def load(
+    file: Path | None,
+    env: Mapping[str, str],
+    options: Mapping[str, object],
+    bootstraps: list[str],
+    command_config: str = "",
+) -> Settings:
+    """The settings; `bootstraps`, `[name=]host:port,...`, replace the clusters of the file.
+
+    The file `command_config` has the credentials for these. An option that is None was not given.
+    """
+    found: dict[str, Any] = {}
+    clusters: list[ClusterSettings] = []
+    if file is not None:
+        found, clusters = _of_file(file)
+    for name, text in env.items():
+        key = name.removeprefix(ENV_PREFIX).lower()
+        if name.startswith(ENV_PREFIX) and name != OF_BROKER:
+            _known(key, _TOP, f"environment variable {name}")
+            found[key] = _from_text(key, text, name)
+    found |= {key: value for key, value in options.items() if value is not None}
+    if bootstraps or not clusters:
+        given = bootstraps or ["127.0.0.1:9092"]
+        clusters = [_of_option(text, command_config) for text in given]
+    names = [one.name for one in clusters]
+    if len(set(names)) < len(names):
+        raise BadSetting(f"clusters need names that differ, got {', '.join(names)}")
+    if len(clusters) > MAX_CLUSTERS:
+        raise BadSetting(f"at most {MAX_CLUSTERS} clusters, got {len(clusters)}")
+    for one in clusters:
+        try:
+            parse_bootstrap(one.bootstrap)
+        except BadBootstrap as error:
+            raise BadSetting(f"cluster {one.name!r}: {error}") from error
+    made = Settings(**found, clusters=tuple(clusters))
+    _check(made)
+    return made
+
+
+def check_exposure(settings: Settings, *, insecure: bool) -> None:
+    """Raise if strangers could use this console to do what they could not do without it."""
+    if insecure:
+        return
+    if not settings.is_local:
+        raise BadSetting(
+            f"{settings.listener} can be reached from other machines, and the console asks for no "
+            "login; listen on 127.0.0.1 behind a proxy that does, or add --insecure if it is meant"
+        )
+    own = [one.name for one in settings.clusters if one.command_config]
+    if own:
+        raise BadSetting(
+            f"the console has credentials for cluster {own[0]!r} and asks for no login: everybody "
+            "on this machine could use them; add --insecure if that is meant"
+        )
+
+
+def _check(settings: Settings) -> None:
+    parts = _LISTENER.fullmatch(settings.listener)
+    if parts is None or int(parts[3]) > 65_535:
+        raise BadSetting(
+            f"listener is http://HOST:PORT or https://HOST:PORT, not {settings.listener!r}"
+        )
+    if parts[1] == "https" and not (settings.tls_cert and settings.tls_key):
+        raise BadSetting("a listener with https:// needs tls_cert and tls_key")
+    if not (settings.base_path.startswith("/") and settings.base_path.endswith("/")):
+        raise BadSetting(f"base_path begins and ends with '/', not {settings.base_path!r}")
+    for key, least in LEAST.items():
+        if getattr(settings, key) < least:
+            raise BadSetting(f"{key} is at least {least}, not {getattr(settings, key)}")
+
+
+def _of_file(file: Path) -> tuple[dict[str, Any], list[ClusterSettings]]:
+    try:
+        read = tomllib.loads(file.read_text("utf-8"))
+    except OSError as error:
+        raise BadSetting(f"cannot read {file}: {error.strerror or error}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadSetting(f"{file} is not TOML: {error}") from error
+    tables = read.pop("cluster", [])
+    found = {}
+    for key, value in read.items():
+        _known(key, {**_TOP, "cluster": None}, str(file))
+        found[key] = _typed(key, value, str(file))
+    if not isinstance(tables, list):
+        raise BadSetting(f"{file}: write [[cluster]], with two brackets, for each cluster")
+    return found, [_cluster(table, str(file)) for table in tables]
+
+
+_CLUSTER_KEYS: Final = ("name", "bootstrap", "command_config", "mask", "hide", "decode")
+
+
+def _cluster(table: Mapping[str, Any], where: str) -> ClusterSettings:
+    for key in table:
+        _known(key, _CLUSTER_KEYS, f"{where}, [[cluster]]")
+    name = _text(table.get("name", "local"), "name", where)
+    masks = [
+        Mask(
+            _text(one.get("topics"), "topics", where),
+            tuple(_texts(one.get("fields"), "fields", where)),
+            _text(one.get("with", "***"), "with", where),
+        )
+        for one in _parts_of(table, "mask", ("topics", "fields", "with"), where)
+    ]
+    for mask in masks:
+        for path in mask.fields:
+            if path.split(".")[0] not in ("key", "value", "headers"):
+                raise BadSetting(
+                    f"{where}: a masked field begins with key, value or headers, not {path!r}"
+                )
+    decoders = [
+        Decode(
+            _text(one.get("topics"), "topics", where),
+            _format(one.get("key", "auto"), where),
+            _format(one.get("value", "auto"), where),
+        )
+        for one in _parts_of(table, "decode", ("topics", "key", "value"), where)
+    ]
+    hidden = [
+        _text(one.get("topics"), "topics", where)
+        for one in _parts_of(table, "hide", ("topics",), where)
+    ]
+    return ClusterSettings(
+        _checked_name(name),
+        _text(table.get("bootstrap", "127.0.0.1:9092"), "bootstrap", where),
+        _text(table.get("command_config", ""), "command_config", where),
+        tuple(masks),
+        tuple(hidden),
+        tuple(decoders),
+    )
+
+
+def _parts_of(
+    table: Mapping[str, Any], name: str, keys: Iterable[str], where: str
+) -> list[Mapping[str, Any]]:
+    parts = table.get(name, [])
+    if not isinstance(parts, list):
+        raise BadSetting(f"{where}: write [[cluster.{name}]], with two brackets")
+    for part in parts:
+        for key in part:
+            _known(key, keys, f"{where}, [[cluster.{name}]]")
+    return parts
+
+
+def _of_option(text: str, command_config: str) -> ClusterSettings:
+    name, equals, bootstrap = text.partition("=")
+    if not equals:
+        return ClusterSettings("local", text, command_config)
+    return ClusterSettings(_checked_name(name), bootstrap, command_config)
+
+
+def _checked_name(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise BadSetting(f"a cluster's name has letters, digits, - and _, not {name!r:.80}")
+    return name
+
+
+def _known(key: str, known: Iterable[str], where: str) -> None:
+    names = list(known)
+    if key in names:
+        return
+    near = difflib.get_close_matches(key, names, 1, 0.5)
+    advice = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(names)}"
+    raise BadSetting(f"{where}: unknown key {key!r:.80}; {advice}")
+
+
+def _from_text(key: str, text: str, where: str) -> object:
+    kind = _TOP[key].type
+    if kind == "bool":
+        if text.lower() not in ("true", "false"):
+            raise BadSetting(f"{where} is true or false, not {text!r:.80}")
+        return text.lower() == "true"
+    if kind == "int":
+        try:
+            return int(text)
+        except ValueError:
+            raise BadSetting(f"{where} is a number, not {text!r:.80}") from None
+    if kind == "tuple[str, ...]":
+        return tuple(part.strip() for part in text.split(",") if part.strip())
+    return text
+
+
+def _typed(key: str, value: object, where: str) -> object:
+    kind = _TOP[key].type
+    if kind == "tuple[str, ...]":
+        return tuple(_texts(value, key, where))
+    wanted = {"bool": bool, "int": int, "str": str}[str(kind)]
+    if type(value) is not wanted:
+        words = {bool: "true or false", int: "a whole number", str: "a text in quotes"}
+        raise BadSetting(f"{where}: {key} is {words[wanted]}, not {value!r:.80}")
+    return value
+
+
+def _text(value: object, key: str, where: str) -> str:
+    if not isinstance(value, str):
+        raise BadSetting(f"{where}: {key} is a text in quotes, not {value!r:.80}")
+    return value
+
+
+def _texts(value: object, key: str, where: str) -> list[str]:
+    if not isinstance(value, list):
+        raise BadSetting(f"{where}: {key} is a list of texts, not {value!r:.80}")
+    return [_text(one, key, where) for one in value]
+
+
+def _format(value: object, where: str) -> str:
+    if value not in FORMATS:
+        raise BadSetting(f"{where}: a decoder is one of {', '.join(FORMATS)}, not {value!r:.80}")
+    return str(value)

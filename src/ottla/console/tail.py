@@ -1,0 +1,81 @@
+"""A live tail: new records as they come, at most so many a second; memory stays constant.
+
+A reader of its own connection begins at the end of the topic. In each second at most `ROWS` records
+are shown; a tail that has more to show by then goes to the end and counts what it passed over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ottla.console.browse import PREFETCH, RecordReader, matching
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from ottla.clock import Clock
+    from ottla.console.browse import Query
+    from ottla.console.clusters import ClusterSettings
+    from ottla.console.decode.reading import Decoder
+    from ottla.console.views.messages import Message
+
+ROWS: Final = 200
+"""Records shown in a second: more cannot be read, and browsers would stumble."""
+TURN: Final = 1.0
+SILENCE: Final = 10.0
+"""Seconds without records after which an empty turn tells that the stream is alive."""
+
+
+class Turn(NamedTuple):
+    """New records, and how many were passed over since the last turn."""
+
+    messages: tuple[Message, ...]
+    passed: int
+
+
+async def tail(
+    cluster: ClusterSettings, query: Query, decoder: Decoder, clock: Clock
+) -> AsyncIterator[Turn]:
+    """Turns without end; the first, empty one comes when the tail has found the end."""
+    async with RecordReader(
+        cluster.bootstrap,
+        query.topic,
+        start="latest",
+        partitions=query.partitions,
+        isolation_level=query.isolation,
+        on_data_loss="latest",
+        prefetch=PREFETCH,
+        client_id="ottla-console-tail",
+        security=cluster.security,
+    ) as reader:
+        yield Turn((), 0)
+        while True:
+            turn = await _turn(reader, query, decoder, clock)
+            if turn is not None:
+                yield turn
+
+
+async def _turn(reader: RecordReader, query: Query, decoder: Decoder, clock: Clock) -> Turn | None:
+    shown: list[Message] = []
+    passed = taken = 0
+    ends = None
+    while True:
+        patience = SILENCE if ends is None else max(0.0, ends - clock.monotonic())
+        try:
+            async with asyncio.timeout(patience):
+                records = await reader.read_many(ROWS)
+        except TimeoutError:
+            break
+        ends = ends or clock.monotonic() + TURN
+        taken += len(records)
+        shown += await asyncio.to_thread(matching, query, decoder, records)
+        if len(shown) >= ROWS or taken >= ROWS * 50:
+            passed = len(shown) - ROWS if len(shown) > ROWS else 0
+            passed += sum((await reader.lag()).values())
+            if passed:
+                await reader.seek("latest")
+            await asyncio.sleep(max(0.0, ends - clock.monotonic()))
+            break
+    shown.sort(key=lambda one: (one.timestamp_ms, one.partition, one.offset))
+    return Turn(tuple(shown[:ROWS]), passed)

@@ -1,0 +1,155 @@
+"""Keeps what pages show fresh while somebody looks, and costs the cluster nothing otherwise.
+
+A page is made from the last answers at once; it waits `PATIENCE` for fresher ones, and longer only
+where there is none at all. The sampler ticks while a page was asked for within `WATCHED`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final
+
+from ottla.console.browse import Browser
+from ottla.console.missing import Missing
+from ottla.errors import OttlaError
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Iterable
+    from typing import Any
+
+    from ottla.client.cluster.cluster import Client
+    from ottla.client.cluster.view import TopicPartition
+    from ottla.clock import Clock
+    from ottla.console.attention import Attention
+    from ottla.console.clusters import Cluster
+    from ottla.console.look import Look
+    from ottla.console.snapshot import Kind, Snapshot
+
+PATIENCE: Final = 0.2
+"""Seconds that a page waits for fresher answers: then it shows the last ones with their age."""
+FIRST_PATIENCE: Final = 2.0
+"""The same where there is nothing to show yet."""
+WATCHED: Final = 60.0
+"""Seconds for which the sampler goes on after a page was asked for."""
+TICK: Final = 10.0
+ENDS_AT_ONCE: Final = 500
+"""Partitions whose ends a page asks for itself; the sampler asks for the others in its turn."""
+
+logger = logging.getLogger(__name__)
+
+
+class Watched:
+    """One cluster, and who looks at it."""
+
+    def __init__(self, cluster: Cluster, clock: Clock) -> None:
+        self.cluster = cluster
+        self._clock = clock
+        self._asked = asyncio.Event()
+        self._last_asked = -WATCHED
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._sampling: asyncio.Task[None] | None = None
+        self._ticked = False
+
+    @property
+    def name(self) -> str:
+        return self.cluster.name
+
+    @property
+    def client(self) -> Client:
+        found = self.cluster.client
+        assert found is not None  # only tests of the snapshot have a cluster without one
+        return found
+
+    @property
+    def snapshot(self) -> Snapshot:
+        return self.cluster.snapshot
+
+    @property
+    def browser(self) -> Browser:
+        return Browser(self.client, self._clock)
+
+    def look(self) -> Look:
+        return self.cluster.look()
+
+    def attention(self) -> Attention:
+        return self.cluster.attention()
+
+    def start(self) -> None:
+        self._sampling = asyncio.create_task(self._sample())
+
+    async def close(self) -> None:
+        tasks = [*self._tasks, *([self._sampling] if self._sampling else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.cluster.close()
+
+    async def fresh(self, *kinds: Kind, watch: Iterable[TopicPartition | str] = ()) -> None:
+        """Somebody looks at these: have answers that are not too old."""
+        self._last_asked = self._clock.monotonic()
+        self.snapshot.want(*kinds)
+        self.cluster.sampler.watch(watch)
+        self._asked.set()
+        data = self.snapshot.data
+        is_known = all(getattr(data, kind.value[0]).at_ms is not None for kind in kinds)
+        await self._wait(self.snapshot.refresh(*kinds), is_known)
+        if not self._ticked:
+            self._ticked = True
+            await self._wait(self.cluster.tick(), is_known=True)
+
+    async def has_topic(self, name: str) -> bool:
+        """Whether the topic exists; one that the snapshot does not know yet is asked for."""
+        if name in self.snapshot.data.topics:
+            return True
+        return name in (await self.client.refresh([name])).topics
+
+    async def ends(self, keys: Iterable[TopicPartition]) -> None:
+        """Ask for the ends of these logs if they are not known yet."""
+        data = self.snapshot.data
+        unknown = [key for key in keys if key not in data.ends or data.ends[key].start is None]
+        if not unknown:
+            return
+
+        async def ask() -> None:
+            some = unknown[:ENDS_AT_ONCE]
+            self.snapshot.keep_ends(await self.snapshot.source.ends(some, starts=True))
+
+        await self._wait(ask(), is_known=False)
+
+    async def wait(self, work: Coroutine[Any, Any, None], *, is_known: bool) -> None:
+        """Wait for the work a little, or longer if nothing is known; it goes on by itself."""
+        await self._wait(work, is_known)
+
+    async def _wait(self, work: Coroutine[Any, Any, None], is_known: bool) -> None:
+        task = asyncio.create_task(self._quietly(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        await asyncio.wait({task}, timeout=PATIENCE if is_known else FIRST_PATIENCE)
+
+    async def _quietly(self, work: Coroutine[Any, Any, None]) -> None:
+        """The page shows what is missing and why; nothing is to be raised here."""
+        try:
+            await work
+        except OttlaError as error:
+            logger.debug("cluster %s: %s", self.name, error)
+
+    async def _sample(self) -> None:
+        while True:
+            await self._asked.wait()
+            if self._clock.monotonic() - self._last_asked > WATCHED:
+                self._asked.clear()
+                continue
+            try:
+                await self.cluster.tick()
+            except OttlaError as error:
+                logger.warning("cluster %s: cannot sample: %s", self.name, error)
+            self._ticked = True
+            await asyncio.sleep(TICK)
+
+    def away(self) -> str | None:
+        """Why the cluster does not answer; None if it does."""
+        data = self.snapshot.data
+        if data.away_since_ms is not None:
+            return data.away_reason or "no broker answers"
+        return str(data.cluster.value) if isinstance(data.cluster.value, Missing) else None

@@ -1,0 +1,95 @@
+"""`/api/v1`: valid, described, and as the description says."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jsonschema
+import pytest
+
+from ottla.client.admin.admin import Admin
+from ottla.client.producer.producer import Producer
+from ottla.console.api.openapi import document
+from ottla.console.api.routes import SERVED
+from ottla.sync import ShareConsumer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from starlette.testclient import TestClient
+
+    from ottla.testing.embedded import EmbeddedBroker
+
+COMMITTED = Path(__file__).parents[2] / "docs/reference/console-openapi.json"
+REMAKE = "python -m tests.console.test_api writes it anew"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def filled(broker: EmbeddedBroker) -> Iterator[None]:
+    broker.create_topic("orders", partitions=2)
+
+    async def fill() -> None:
+        async with (
+            Producer(broker.bootstrap, transactional_id="t") as producer,
+            producer.transaction(),
+        ):
+            await producer.send("orders", b'{"n": 1}', partition=0)
+        async with Admin(broker.bootstrap) as admin:
+            await admin.alter_group_offsets("billing", {("orders", 0): 0})
+
+    asyncio.run(fill())
+    with ShareConsumer(
+        broker.bootstrap,
+        group="warehouse",
+        topics=["orders"],
+        ack_mode="explicit",
+        auto_offset_reset="earliest",
+    ) as worker:
+        assert worker.poll(timeout=30)
+        yield
+
+
+def text() -> str:
+    return json.dumps(document(SERVED), indent=1, sort_keys=True) + "\n"
+
+
+def test_case_68_the_committed_description_is_that_of_the_code() -> None:
+    assert COMMITTED.read_text() == text(), REMAKE
+
+
+NAMES = {
+    "cluster": "local",
+    "topic": "orders",
+    "group": "billing",
+    "queue": "warehouse",
+    "partition": "0",
+}
+
+
+@pytest.mark.parametrize("served", SERVED, ids=lambda one: one.path)
+def test_case_68_answers_are_as_described(console: TestClient, served: Any) -> None:
+    answer = console.get(served.path.format(**NAMES))
+    assert answer.status_code == 200, answer.text
+    described = console.get("/api/v1/openapi.json").json()
+    if served.view is None:
+        [line] = answer.text.splitlines()
+        assert json.loads(line)["value"] == {"json": {"n": 1}}
+        return
+    [content] = described["paths"][served.path]["get"]["responses"]["200"]["content"].values()
+    schema = {**content["schema"], "components": described["components"]}
+    jsonschema.Draft202012Validator(schema).validate(answer.json())
+
+
+def test_errors_are_problems(console: TestClient) -> None:
+    for path, status in (("c/local/topics/none", 404), ("c/none/topics", 404), ("none", 404)):
+        answer = console.get(f"/api/v1/{path}")
+        assert answer.status_code == status
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert answer.json()["status"] == status
+
+
+if __name__ == "__main__":
+    COMMITTED.write_text(text())

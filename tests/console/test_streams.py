@@ -1,0 +1,122 @@
+"""Live tails and searches that nobody waits for any more."""
+
+from __future__ import annotations
+
+import asyncio
+import urllib.error
+import urllib.request
+from contextlib import ExitStack
+from typing import IO, TYPE_CHECKING
+
+import pytest
+
+from ottla.client.cluster.cluster import Client
+from ottla.clock import SYSTEM
+from ottla.console.browse import Browser, Budget, Query, Start, Stopped
+from ottla.console.decode.mask import Rules
+from ottla.console.decode.reading import Decoder
+from ottla.console.pages.tails import MAX_STREAMS
+from ottla.sync import Producer
+from ottla.testing.embedded import EmbeddedBroker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+WAIT = 30.0
+
+pytestmark = pytest.mark.long
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker(console=True) as running:
+        running.create_topic("orders")
+        with Producer(running.bootstrap) as producer:
+            for number in range(20):
+                producer.send("orders", b"old %d" % number)
+        yield running
+
+
+def events(stream: IO[bytes]) -> Iterator[tuple[str, str]]:
+    name, data = "", []
+    for line in stream:
+        text = line.decode().rstrip("\n")
+        if text.startswith("event: "):
+            name = text.removeprefix("event: ")
+        elif text.startswith("data: "):
+            data.append(text.removeprefix("data: "))
+        elif not text and name:
+            yield name, "\n".join(data)
+            name, data = "", []
+
+
+def test_a_tail_shows_new_records_as_escaped_rows(broker: EmbeddedBroker) -> None:
+    url = f"{broker.console_url}c/local/topics/orders/tail?contains=new"
+    with urllib.request.urlopen(url, timeout=WAIT) as stream:
+        told = events(stream)
+        assert next(told) == ("rows", "")
+        with Producer(broker.bootstrap) as producer:
+            producer.send("orders", b"other")
+            producer.send("orders", b"new <script>")
+        name, rows = next(one for one in told if one != ("rows", ""))
+        assert name == "rows"
+        assert "new &lt;script&gt;" in rows
+        assert "other" not in rows
+        assert "old" not in rows
+
+
+def test_case_65_streams_are_few_and_pages_still_load(broker: EmbeddedBroker) -> None:
+    base = broker.console_url
+    with ExitStack() as stack:
+        for _ in range(MAX_STREAMS):
+            url = f"{base}c/local/topics/orders/tail"
+            stream = stack.enter_context(urllib.request.urlopen(url, timeout=WAIT))
+            next(events(stream))
+        with pytest.raises(urllib.error.HTTPError) as caught:
+            urllib.request.urlopen(f"{base}c/local/topics/orders/tail", timeout=WAIT)
+        assert caught.value.code == 429
+        assert "close another one" in caught.value.read().decode()
+        caught.value.close()
+        with urllib.request.urlopen(f"{base}c/local/topics", timeout=WAIT) as page:
+            assert page.status == 200
+
+
+def test_case_42_a_search_that_nobody_waits_for_ends(broker: EmbeddedBroker) -> None:
+    async def search() -> int:
+        asked = 0
+
+        async def is_gone() -> bool:
+            nonlocal asked
+            asked += 1
+            return True
+
+        client = Client(broker.bootstrap)
+        query = Query("orders", Start("oldest"), contains=b"nowhere")
+        try:
+            await Browser(client, SYSTEM).page(
+                query, Decoder(Rules(), 100), Budget(WAIT, 1 << 30), is_gone
+            )
+        except Stopped:
+            return asked
+        finally:
+            await client.close()
+        return 0
+
+    assert asyncio.run(search()) == 1
+
+
+def test_a_search_stops_at_its_limits_and_goes_on_there(broker: EmbeddedBroker) -> None:
+    async def search(budget: Budget, start: Start) -> tuple[str, int, object]:
+        client = Client(broker.bootstrap)
+        query = Query("orders", start, contains=b"old 19")
+        try:
+            page = await Browser(client, SYSTEM).page(query, Decoder(Rules(), 100), budget)
+            return page.scan.ended, page.scan.found, page.newer
+        finally:
+            await client.close()
+
+    ended, found, newer = asyncio.run(search(Budget(0.0, 1 << 30), Start("oldest")))
+    assert (ended, found) == ("time", 0)
+    assert newer == {0: 0}
+    ended, found, _ = asyncio.run(search(Budget(WAIT, 1 << 30), Start("oldest", after={0: 0})))
+    assert (ended, found) == ("end", 1)
