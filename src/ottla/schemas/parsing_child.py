@@ -4,8 +4,9 @@ Rules:
 
 - The process is started by the first request and handles one at a time. It is ended when there was
   none for `IDLE_SECONDS`, and ends itself when its pipe closes.
-- Before each request it sets an alarm that ends it. A thread would not do: it cannot be ended, and
-  a regular expression holds the interpreter's lock. Loading libraries has an alarm of its own.
+- Before each request it sets two alarms that end it: for its own processor time once the libraries
+  are loaded, and for the time on the wall, which a busy machine makes long. A thread would not do:
+  it cannot be ended, and a regular expression holds the interpreter's lock.
 - What ends the process, by time, memory or a fault of a library, makes the schema of the request
   invalid. The next request starts a new process.
 - A message is a list of byte strings: their number, their sizes, their contents. It has trees as
@@ -31,7 +32,6 @@ from typing import IO, TYPE_CHECKING
 
 from ottla.schemas.compatibility import Difference, Level, check
 from ottla.schemas.model import (
-    MAX_BYTES,
     InvalidSchema,
     Kind,
     Parsed,
@@ -47,16 +47,16 @@ if TYPE_CHECKING:
 
 MODULE = "ottla.schemas.parsing_child"
 SECONDS = 2.0
-"""For one schema, or one comparison: real ones take milliseconds."""
-LOAD_SECONDS = 30.0
-"""For the libraries of a format, which are loaded once. They take half a second; a busy machine is
+"""Of processor time, for one schema or one comparison: real ones take milliseconds."""
+WALL_SECONDS = 30.0
+"""For a request, the loading of libraries included. They take half a second; a busy machine is
 slower, and that is no fault of the schema."""
 IDLE_SECONDS = 60.0
-"""Schemas come in bursts. The process holds some 60 MB meanwhile."""
+"""Schemas come in bursts. The process holds some 45 MB meanwhile."""
 MEMORY = 2**30
-"""Bytes of address space. The largest schema takes a tenth."""
-MAX_PARTS = 100_000
-MAX_MESSAGE = 1024 * MAX_BYTES
+"""Bytes of address space. Schemas of 4 MiB take 90 to 150 MB."""
+MAX_MESSAGE = 2**28
+"""Bytes of all schemas that one is compared with. They are decoded one after the other."""
 VARIABLES = (
     "HOME",
     "LANG",
@@ -97,6 +97,10 @@ class ParsingChild:
             return []
         against = existing if level.is_transitive else existing[-1:]
         parts = [part for one in (new, *against) for part in (one.kind.encode(), one.encoded)]
+        if sum(map(len, parts)) > MAX_MESSAGE:
+            raise SchemaTooLarge(
+                f"the versions to compare with have more than {MAX_MESSAGE // 2**20} MiB"
+            )
         found = await self._ask([b"check", kind.encode(), level.encode(), *parts])
         texts = [part.decode() for part in found]
         return [Difference(*texts[start : start + 3]) for start in range(0, len(texts), 3)]
@@ -149,7 +153,7 @@ class ParsingChild:
         if answer is not None:
             return answer
         code = self._end()
-        if code == -signal.SIGALRM:
+        if code in (-signal.SIGPROF, -signal.SIGALRM):
             return [b"invalid", f"it takes more than {SECONDS:g} s to read".encode(), b""]
         return [b"invalid", f"the parser failed on it (exit status {code})".encode(), b""]
 
@@ -191,11 +195,7 @@ def _write(pipe: IO[bytes], parts: Sequence[bytes]) -> None:
 
 def _read(pipe: IO[bytes]) -> list[bytes]:
     (count,) = struct.unpack(">I", _exactly(pipe, 4))
-    if count > MAX_PARTS:
-        raise EOFError("not a message")
     sizes = struct.unpack(f">{count}Q", _exactly(pipe, 8 * count))
-    if sum(sizes) > MAX_MESSAGE:
-        raise EOFError("not a message")
     return [_exactly(pipe, size) for size in sizes]
 
 
@@ -221,8 +221,9 @@ def main() -> None:
         except EOFError:
             shutil.rmtree(sys.argv[1], ignore_errors=True)  # the parent may be gone
             return
-        signal.setitimer(signal.ITIMER_REAL, LOAD_SECONDS)
+        signal.setitimer(signal.ITIMER_REAL, WALL_SECONDS)
         answer = _answer(request)
+        signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)
         _write(answers, answer)
 
@@ -238,7 +239,7 @@ def _answer(request: list[bytes]) -> list[bytes]:
     try:
         kind = Kind(request[1].decode())
         _load(kind)
-        signal.setitimer(signal.ITIMER_REAL, SECONDS)
+        signal.setitimer(signal.ITIMER_PROF, SECONDS)
         return [b"done", *(_parsed if request[0] == b"parse" else _checked)(kind, request[2:])]
     except ImportError as error:
         message = f"schemas need {error.name}; install it with: pip install 'ottla[schemas]'"

@@ -6,6 +6,8 @@ import asyncio
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -87,6 +89,7 @@ async def test_requests_wait_for_each_other(child: ParsingChild) -> None:
     assert [one.tree["size"] for one in found] == [*range(20)]
 
 
+@pytest.mark.long
 async def test_case_23_what_takes_too_long_is_invalid_and_ends_the_process(
     child: ParsingChild,
 ) -> None:
@@ -199,3 +202,20 @@ async def test_the_loop_never_waits(
     large = Schema(Kind.JSON, json.dumps({"description": "x" * 4 * 2**20}))
     parsed = await child.parse(large, {})
     assert await child.check(Kind.JSON, Level.FULL, parsed, [parsed]) == []
+
+
+def test_libraries_are_loaded_when_a_schema_of_their_format_is_met() -> None:
+    program = """
+import sys
+from ottla.schemas import parsing_child
+from ottla.schemas.model import Kind, Schema
+from ottla.schemas.parsing import parse
+heavy = {"fastavro", "jsonschema", "google.protobuf", "grpc_tools", "re2", "numpy", "pyarrow"}
+print(sorted(heavy & sys.modules.keys()))
+parse(Schema(Kind.AVRO, '"int"'), {})
+print(sorted(heavy & sys.modules.keys()))
+"""
+    said = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert said.stdout.split("\n")[:2] == ["[]", "['fastavro']"]
