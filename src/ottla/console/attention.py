@@ -188,7 +188,10 @@ def lost(look: Look, _: Thresholds) -> Found:
         return groups
     found = []
     for group, stamped in look.data.committed.items():
-        if isinstance(stamped.value, Missing):
+        behind = look.group_behind(group)
+        if isinstance(stamped.value, Missing) or behind is None or isinstance(behind, Missing):
+            continue
+        if not behind.lost:
             continue
         total = {}
         for key, offset in stamped.value.items():

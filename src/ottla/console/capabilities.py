@@ -19,6 +19,8 @@ TIER: Final = "tier"
 TELEMETRY: Final = "telemetry"
 NODES: Final = "nodes"
 
+ONLY_OTTLA: Final = "only Ottla tells who holds which record of a queue"
+
 # The API that a word needs, its lowest version, and the first release of Kafka that has it.
 _APIS: Final[Mapping[str, tuple[int, int, str]]] = {
     SHARE_GROUPS: (77, 0, "share groups exist since Kafka 4.2, with the feature share.version"),
@@ -28,7 +30,7 @@ _APIS: Final[Mapping[str, tuple[int, int, str]]] = {
     TELEMETRY: (71, 0, "clients push their metrics since Kafka 3.7, with a plug-in"),
 }
 _OTHERS: Final[Mapping[str, str]] = {
-    SHARE_WINDOWS: "only Ottla tells who holds which record of a queue",
+    SHARE_WINDOWS: ONLY_OTTLA,
     NODES: "the cluster has one node",
 }
 

@@ -54,7 +54,7 @@ API_TIMEOUT: Final = 5.0
 MOST_HISTORIES: Final = 4
 """Clusters under one name, one after the other, whose histories are kept."""
 ATTENTION_MS: Final = 1_000
-"""Rules are applied at most once a second, however many pages ask."""
+"""Rules are applied at most once in this time, however many pages ask."""
 MOST_TRANSACTIONS: Final = 500
 """Open transactions that are described: each is a request to its coordinator."""
 MOST_UNPACKED: Final = 16 << 20

@@ -33,6 +33,11 @@ class Look:
         default_factory=lambda: MappingProxyType({})
     )
 
+    _behind: dict[tuple[str, str | None], Behind | Missing | None] = field(
+        default_factory=dict, compare=False, repr=False
+    )
+    """Lags of groups that were asked for before: several rules and the page want the same."""
+
     def rate(self, *name: str) -> float | None:
         """The last value of a series."""
         return self.history.last(name, self.now.ms)
@@ -63,6 +68,11 @@ class Look:
 
     def group_behind(self, group: str, topic: str | None = None) -> Behind | Missing | None:
         """The lag of a consumer group, in one topic or in all; None until it is known."""
+        if (group, topic) not in self._behind:
+            self._behind[group, topic] = self._group_behind(group, topic)
+        return self._behind[group, topic]
+
+    def _group_behind(self, group: str, topic: str | None) -> Behind | Missing | None:
         stamped = self.data.committed.get(group)
         if stamped is None:
             return None

@@ -28,7 +28,7 @@ from ottla.client.errors import (
     KafkaError,
     UnsupportedApi,
 )
-from ottla.console.capabilities import Capabilities, capabilities
+from ottla.console.capabilities import ONLY_OTTLA, Capabilities, capabilities
 from ottla.console.missing import NOT_ASKED, Missing, missing
 from ottla.wire.error_codes import ErrorCode
 
@@ -344,14 +344,14 @@ class Snapshot:
         async def work() -> None:
             self._put("windows", group, await self.source.windows(group))
 
+        def refused(error: ClientError) -> None:
+            reason = missing(error, f"Describe on group {group!r}")
+            if isinstance(error, UnsupportedApi):
+                reason = Missing(ONLY_OTTLA)
+            self._put("windows", group, reason)
+
         if self._is_older(self.data.windows.get(group), max_age_ms):
-            await self.shared(
-                ("windows", group),
-                work,
-                lambda error: self._put(
-                    "windows", group, missing(error, f"Describe on group {group!r}")
-                ),
-            )
+            await self.shared(("windows", group), work, refused)
 
     async def refresh_stamps(self, group: str) -> None:
         """The timestamps of the first records that a group has not taken, for its exact lag."""

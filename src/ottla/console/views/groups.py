@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from ottla.console.lag import UNKNOWN_COURSE
 from ottla.console.missing import Known, Missing
 from ottla.console.views.frame import Frame, frame
 from ottla.console.views.lags import LagView, lag_view
@@ -66,12 +67,24 @@ def page(look: Look, attention: Attention, query: Query = ALL) -> GroupsPage:
         return GroupsPage(around, listed)
     by_name = {one.id: one for one in listed if one.type != "share"}
     names = chosen(by_name, query.contains)
-    rows = [row(look, by_name[name]) for name in names]
-    return GroupsPage(around, table(rows, query, "-lag_s", lambda one: one.name))
+    # Trends and lines are made for the rows of one page only.
+    rows = [_row(look, by_name[name]) for name in names]
+    found = table(rows, query, "-lag_s", lambda one: one.name)
+    shown = tuple(row(look, by_name[one.name]) for one in found.rows)
+    return GroupsPage(around, replace(found, rows=shown))
 
 
 def row(look: Look, group: GroupListing) -> GroupRow:
     """The row of a group."""
+    found = _row(look, group)
+    if not isinstance(found.lag, LagView):
+        return found
+    lag = lag_view(look.group_behind(group.id), look.course(("group", group.id, "lag")))
+    return replace(found, lag=lag, spark=look.spark("group", group.id, "lag"))
+
+
+def _row(look: Look, group: GroupListing) -> GroupRow:
+    """The same without the trend."""
     described = look.data.members.get(group.id)
     members = None
     if described is not None and not isinstance(described.value, Missing):
@@ -82,8 +95,7 @@ def row(look: Look, group: GroupListing) -> GroupRow:
     topics = None
     if committed is not None and not isinstance(committed.value, Missing):
         topics = len({key.topic for key in committed.value})
-    lag = lag_view(look.group_behind(group.id), look.course(("group", group.id, "lag")))
-    has_lag = lag is not None and not isinstance(lag, Missing)
+    lag = lag_view(look.group_behind(group.id), UNKNOWN_COURSE)
     return GroupRow(
         name=group.id,
         kind=kind_of(group),
@@ -93,6 +105,6 @@ def row(look: Look, group: GroupListing) -> GroupRow:
         lag=lag,
         lag_records=lag.records if isinstance(lag, LagView) else None,
         lag_s=lag.seconds if isinstance(lag, LagView) else None,
-        spark=look.spark("group", group.id, "lag") if has_lag else (),
+        spark=(),
         stores_outside=members == 0 and bool(topics) and group.protocol_type == "",
     )

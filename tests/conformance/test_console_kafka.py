@@ -1,0 +1,82 @@
+"""The console's data and `ottla top` against Apache Kafka."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from typer.testing import CliRunner
+
+from ottla import Admin, Producer
+from ottla.cli.top_state import VIEWS
+from ottla.cli.whole import app
+from ottla.client.cluster.view import TopicPartition
+from ottla.console.clusters import Cluster, ClusterSettings
+from ottla.console.missing import Missing
+from ottla.console.views import group, queues
+from ottla.console.views.table import Table
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+TOPIC, GROUP, QUEUE = "console-orders", "console-billing", "console-warehouse"
+KEY = TopicPartition(TOPIC, 0)
+LONG_AGO = 1_600_000_000_000
+
+
+@pytest.fixture
+async def shop(apache_bootstrap: str) -> AsyncIterator[str]:
+    """Five records; a group that has taken two of them, and a queue at its beginning."""
+    async with Admin(apache_bootstrap) as admin:
+        await admin.create_topic(TOPIC, 1)
+        async with Producer(apache_bootstrap) as producer:
+            for number in range(5):
+                await producer.send(TOPIC, b"v", timestamp_ms=LONG_AGO + 1_000 * number)
+        await admin.alter_group_offsets(GROUP, {KEY: 2})
+        await admin.alter_share_group_offsets(QUEUE, {KEY: 1})
+        yield apache_bootstrap
+        await admin.delete_groups([GROUP, QUEUE])
+        await admin.delete_topic(TOPIC)
+
+
+async def test_case_46_the_lag_equals_a_computation_from_the_log(shop: str) -> None:
+    cluster = Cluster(ClusterSettings("local", shop))
+    try:
+        await cluster.tick()
+        await cluster.snapshot.refresh_group(GROUP)
+        await cluster.snapshot.refresh_stamps(GROUP)
+        await cluster.snapshot.refresh_queue(QUEUE)
+        await cluster.snapshot.refresh_windows(QUEUE)
+        look, rules = cluster.look(), cluster.attention()
+        page = group.page(look, rules, GROUP)
+        assert isinstance(page.partitions, Table)
+        [row] = page.partitions.rows
+        assert (row.committed, row.end, row.lag_records, row.exact) == (2, 5, 3, True)
+        assert row.lag_s is not None
+        assert look.now.wall_ms - 60_000 < LONG_AGO + 2_000 + row.lag_s * 1000 <= look.now.wall_ms
+        listed = queues.page(look, rules).queues
+        assert isinstance(listed, Table)
+        [queue] = [one for one in listed.rows if one.name == QUEUE]
+        assert (queue.lag_records, queue.in_flight) == (4, None), "Kafka tells no records in flight"
+        windows = look.data.windows[QUEUE].value
+        assert windows == Missing("only Ottla tells who holds which record of a queue")
+    finally:
+        await cluster.close()
+
+
+async def test_case_70_every_view_of_top(shop: str) -> None:
+    def shown(view: str) -> Any:
+        words = ["top", view, "--once", "--json", "--interval", "0.1", "--bootstrap", shop]
+        result = CliRunner().invoke(app, words)
+        assert (result.exit_code, result.stderr) == (0, ""), result.output
+        return json.loads(result.stdout)
+
+    # In a thread: each command runs an event loop of its own.
+    found = {view: await asyncio.to_thread(shown, view) for view in VIEWS}
+    assert TOPIC in {row["name"] for row in found["topics"]["topics"]["rows"]}
+    assert GROUP in {row["name"] for row in found["groups"]["groups"]["rows"]}
+    assert QUEUE in {row["name"] for row in found["queues"]["queues"]["rows"]}
+    [node] = found["overview"]["nodes"]
+    assert node["free_bytes"] > 0
