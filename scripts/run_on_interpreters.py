@@ -20,6 +20,7 @@ import re
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
@@ -31,7 +32,8 @@ TESTS: Final = (
     "tests/integration/offsets/test_sqlite.py",
 )
 PYTEST: Final = (
-    *("-q", "-n", "2", "--dist", "loadfile", "--max-worker-restart=0"),
+    # Half of the time of a test is waiting, so four workers fill two cores.
+    *("-q", "-n", "4", "--dist", "loadfile", "--max-worker-restart=0"),
     *("-o", "faulthandler_timeout=600", "-o", "faulthandler_exit_on_timeout=true"),
 )
 MARKS: Final = ("-m", "not (jvm or long or soak)")
@@ -47,19 +49,21 @@ def main() -> int:
     here = f"{sys.version_info.major}.{sys.version_info.minor}"
     outcomes: dict[str, str] = {}
     failed = False
+    found = {version: interpreter(version) for version in VERSIONS if version != here}
+    for version, problem in _filled({v: python for v, python in found.items() if python}).items():
+        if problem is not None:
+            outcomes[version] = f"found, but its packages cannot be installed: {problem}"
+            failed |= bool(os.environ.get("CI")) and version in supported()
     for version in VERSIONS:
         if version == here:
             outcomes[version] = "runs all tests of make test and make verify"
             continue
-        python = interpreter(version)
-        if python is None:
+        if found[version] is None:
             outcomes[version] = f"not found: no python{version} on PATH, none in ~/.pyenv/versions"
             continue
-        environment = ROOT / f".venv-{version}"
-        if (problem := fill(python, environment)) is not None:
-            outcomes[version] = f"found, but its packages cannot be installed: {problem}"
-            failed |= bool(os.environ.get("CI")) and version in supported()
+        if version in outcomes:
             continue
+        environment = ROOT / f".venv-{version}"
         print(f"Python {version}: {' '.join(TESTS)}", flush=True)
         command = [str(environment / "bin" / "python"), "-m", "pytest", *PYTEST, *MARKS, *TESTS]
         quick = {**os.environ, "HYPOTHESIS_PROFILE": "quick"}
@@ -71,9 +75,16 @@ def main() -> int:
             problem = f"pytest ended with {done.returncode}" if done.returncode else None
         outcomes[version] = "passed" if problem is None else f"FAILED: {problem}"
         failed |= problem is not None
-    for version, outcome in outcomes.items():
-        print(f"Python {version}: {outcome}")
+    for version in VERSIONS:
+        print(f"Python {version}: {outcomes[version]}")
     return int(failed)
+
+
+def _filled(found: dict[str, str]) -> dict[str, str | None]:
+    """Fill the environments of all, at once: an installation waits for the network and the disk."""
+    with ThreadPoolExecutor() as pool:
+        environments = [ROOT / f".venv-{version}" for version in found]
+        return dict(zip(found, pool.map(fill, found.values(), environments), strict=True))
 
 
 def interpreter(version: str) -> str | None:
