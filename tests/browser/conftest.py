@@ -1,4 +1,4 @@
-"""One browser and one broker with its console for each file.
+"""One browser and one broker with its console for each file: its loop must not outlive the file.
 
 Playwright drives Debian's chromium, found by OTTLA_TEST_CHROMIUM or in PATH; no browser is
 downloaded. Without one the tests skip, which CI does not allow.
@@ -34,7 +34,7 @@ HOSTILE = (
 INSTALL = "no chromium; sh scripts/install_services.sh --all installs it"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
     found = os.environ.get("OTTLA_TEST_CHROMIUM") or shutil.which("chromium")
     if found is None:
