@@ -95,6 +95,9 @@ def test_case_7_java_has_the_same_verdict_on_random_pairs(jvm: Any) -> None:
         '{"type":"record","name":"int","fields":[]}',
         '{"type":"record","name":"R","fields":[{"name":"a","type":"int","default":"x"}]}',
         '{"type":"record","name":"R","fields":[{"name":"a","type":"int"},{"name":"a","type":"int"}]}',
+        '{"type":"record","name":"R","fields":[{"name":"a","type":"int","order":"x"}]}',
+        '{"type":"record","name":"R","fields":[],"aliases":["1"]}',
+        '{"type":{"type":"string"}}',
         '{"type":"enum","name":"E","symbols":["a","a"]}',
         '{"type":"enum","name":"E","symbols":["a"],"default":"b"}',
     ],
@@ -103,3 +106,32 @@ def test_what_java_refuses_is_refused(jvm: Any, text: str) -> None:
     assert isinstance(Java(jvm).parse(text), str)
     with pytest.raises(InvalidSchema):
         parse(text, {})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[]",
+        '{"type":"record","name":"ä","namespace":"","fields":[]}',
+        '{"type":"record","name":"a.b.C","namespace":"x","fields":[]}',
+        '{"type":"error","name":"R","fields":[]}',
+        '{"type":"record","name":"R","fields":[{"name":"ö","type":"R"}]}',
+        '{"type":"record","name":"R","fields":[{"name":"a","type":{"type":"R"}}]}',
+        '{"type":"record","name":"R","fields":[{"name":"a","type":"int","order":"IGNORE"}]}',
+        '{"type":"record","name":"R","fields":[{"name":"a","type":"int","aliases":["1","b.c"]}]}',
+        '{"type":"record","name":"R","fields":[{"name":"a","type":"float","default":"NaN"}]}',
+        '{"type":"record","name":"R","fields":[{"name":"a","type":{"type":"double"},"default":1}]}',
+        '{"type":"record","name":"R","fields":[{"name":"a","type":["null","int"],"default":1}]}',
+        (
+            '{"type":"record","name":"a.R","fields":[{"name":"a","type":{"type":"fixed","name":"F",'
+            '"namespace":"","size":0}},{"name":"b","type":"F"}]}'
+        ),
+        '{"type":"array","items":"int","x":1,"default":[]}',
+        '{"type":"string","logicalType":"unheard-of"}',
+    ],
+)
+def test_what_java_accepts_is_accepted_and_means_the_same(jvm: Any, text: str) -> None:
+    java, parsed = Java(jvm), parse(text, {})
+    schema = java.parse(text)
+    for form in (parsed.canonical, parsed.normalized):
+        assert java.parse(form).equals(schema), form

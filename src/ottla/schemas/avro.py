@@ -32,7 +32,11 @@ if TYPE_CHECKING:
 
 PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 NAMED = frozenset({"record", "error", "enum", "fixed"})
-NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+NAME = re.compile(r"[^\W\d]\w*")
+"""Letters of any alphabet, as Java has it."""
+ORDERS = frozenset({"ascending", "descending", "ignore"})
+NO_NUMBERS = frozenset({"NaN", "Infinity", "-Infinity", "INF", "-INF"})
+"""Defaults of float and double that JSON has no number for."""
 ORDER = (
     "type", "name", "namespace", "doc", "fields", "symbols", "items", "values", "size", "default",
     "order", "aliases",
@@ -63,7 +67,8 @@ def _ask_fastavro(tree: Any, without_namespace: set[str]) -> None:
 
     known: dict[str, Any] = {name: {} for name in without_namespace}
     try:
-        parse_schema(tree, known, _write_hint=False)
+        # Java takes 1 for a double; `_Walk` has looked at the defaults.
+        parse_schema(tree, known, _write_hint=False, _ignore_default_error=True)
     except UnknownType as error:
         raise InvalidSchema(f"unknown type {error.name!r}") from None
     except SchemaParseException as error:
@@ -175,6 +180,8 @@ class _Walk:
         short: dict[str, Any] = {}
         full: dict[str, Any] = {"name": full_name}
         if "aliases" in node:
+            if not all(_is_name(alias) for alias in node["aliases"]):
+                _refuse(f"'aliases' must be names, not {_shown(node['aliases'])}", path)
             full["aliases"] = [_qualified(alias, inside) for alias in node["aliases"]]
         if self._around and self._around[-1] and not inside:
             full["namespace"] = ""  # else readers would put it into the namespace around it
@@ -218,7 +225,6 @@ class _Walk:
 
     def _field(self, field: dict[str, Any], namespace: str, path: str) -> _Pair:
         inner = self.schema(field["type"], namespace, f"{path}/type")
-        full: dict[str, Any] = {"type": inner.full}
         if "default" in field:
             default = field["default"]
             if not self._fits(default, inner.full):
@@ -227,9 +233,9 @@ class _Walk:
                     " type",
                     path,
                 )
-            if _type_of(inner.full) in {"float", "double"}:
-                full["default"] = float(default)
-        return _ordered(field, FIELD_ORDER, {"type": inner.short}, full)
+        if str(field.get("order", "ascending")).lower() not in ORDERS:
+            _refuse(f"'order' must be one of {', '.join(sorted(ORDERS))}", path)
+        return _ordered(field, FIELD_ORDER, {"type": inner.short}, {"type": inner.full})
 
     def _fits(self, value: Any, schema: Any) -> bool:
         if isinstance(schema, list):
@@ -260,6 +266,8 @@ def _is_int(value: Any, span: range) -> bool:
 
 
 def _is_number(value: Any) -> bool:
+    if isinstance(value, str):
+        return value in NO_NUMBERS
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -308,14 +316,18 @@ def _qualified(name: str, namespace: str) -> str:
     return f"{namespace}.{name}" if namespace and "." not in name else name
 
 
+def _is_name(name: str) -> bool:
+    """A name, with a namespace or without."""
+    return all(map(NAME.fullmatch, name.split(".")))
+
+
 def _check_names(node: dict[str, Any], path: str, what: str = "a named type") -> None:
     name = node.get("name")
-    if not isinstance(name, str) or not all(map(NAME.fullmatch, name.split("."))):
+    if not isinstance(name, str) or not _is_name(name):
         _refuse(f"the 'name' of {what} must be letters, digits and _, not {_shown(name)}", path)
     namespace = node.get("namespace")
     if namespace is not None and (
-        not isinstance(namespace, str)
-        or (namespace and not all(map(NAME.fullmatch, namespace.split("."))))
+        not isinstance(namespace, str) or (namespace and not _is_name(namespace))
     ):
         _refuse(f"{_shown(namespace)} is no namespace", path)
     aliases = node.get("aliases", [])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+from importlib.resources import files as resources
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -110,6 +112,18 @@ def test_the_printed_text_has_the_same_descriptor(text: str) -> None:
     again = parse(parsed.canonical, {})
     assert again == parsed
     assert files(parse(parsed.normalized, {}))[-1].message_type == files(parsed)[-1].message_type
+
+
+@pytest.mark.parametrize(
+    "path",
+    sorted(Path(str(resources("grpc_tools") / "_proto")).rglob("*.proto")),
+    ids=lambda path: path.stem,
+)
+def test_googles_own_files_are_printed_and_read_back(path: Path) -> None:
+    parsed = parse(path.read_text(), {})
+    assert parse(parsed.canonical, {}).canonical == parsed.canonical
+    assert parse(encoded(parsed), {}).canonical == parsed.canonical
+    assert parse(parsed.normalized, {}).normalized == parsed.normalized
 
 
 def test_the_printed_text() -> None:
