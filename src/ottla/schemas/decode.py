@@ -20,6 +20,7 @@ Kernels compile at the first call: not for an event loop.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     from ottla.schemas.framing_kernels import Frames
     from ottla.schemas.spans import Spans
     from ottla.wire.kernels.jit import I64, U8
+
+_log = logging.getLogger(__name__)
 
 MAX_PROGRAMS: Final = 1_024
 """Compiled schemas that are kept: a topic has a handful, a worker many topics."""
@@ -299,6 +302,7 @@ def _proto_reader(
     try:
         return ProtoProgram(compile_proto(which, matched.wanted), rows)
     except NotExpressible:
+        _log.warning("Protobuf message %s is decoded record by record", which.name)
         return rows
 
 

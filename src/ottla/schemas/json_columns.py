@@ -2,7 +2,7 @@
 
 1. `json_kernels.frame` lets through values that are one object each, a line each.
 2. `pyarrow.json` reads the lines with an explicit schema. It refuses a block for one bad value, so
-   a refused block is halved, and a small one is read value by value in Python, which finds the bad
+   a refused block is split, and a small one is read value by value in Python, which finds the bad
    ones. If more than one value in BAD_SHARE is bad, the rest of the chunk is read in Python at
    once: poison costs a few times the normal price, whatever its share.
 3. Times, dates and binaries are read as text, floats as doubles and decimals with all digits;
@@ -39,9 +39,12 @@ if TYPE_CHECKING:
     from ottla.wire.kernels.jit import I64, U8
 
 SMALL_BLOCK: Final = 64
-"""Blocks of at most so many values are not halved: a call of `pyarrow.json` costs as much as 50."""
+"""Blocks of at most so many values are not split: a call of `pyarrow.json` costs as much as 50."""
+PARTS: Final = 8
+"""A refused block is split into so many: halves would be read twice as often until the bad values
+are found, and with more parts most of them would be too small."""
 BAD_SHARE: Final = 64
-"""More than one bad value in so many: halving costs more than reading all in Python."""
+"""More than one bad value in so many: splitting costs more than reading all in Python."""
 MOST_DIGITS: Final = 38
 
 _STATUS: Final = np.array(
@@ -126,8 +129,9 @@ class _Isolation:
                 return [self._block(first, last)]
             except pa.ArrowInvalid:
                 if last - first > SMALL_BLOCK:
-                    middle = (first + last) // 2
-                    return [*self.read(first, middle), *self.read(middle, last)]
+                    step = max(-(-(last - first) // PARTS), SMALL_BLOCK)
+                    starts = range(first, last, step)
+                    return [part for at in starts for part in self.read(at, min(at + step, last))]
         return [self._one_by_one(first, last)]
 
     def _block(self, first: int, last: int) -> pa.Table:
