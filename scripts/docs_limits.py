@@ -575,6 +575,62 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
             "timeout",
         ),
     ),
+    "Schemas and typed columns": (
+        Limit(
+            "leaf columns of a schema",
+            "ottla.schemas.limits:MAX_LEAVES",
+            "count",
+            "each has buffers and Parquet statistics of its own",
+        ),
+        Limit(
+            "depth of columns",
+            "ottla.schemas.limits:MAX_DEPTH",
+            "count",
+            "deeper ones are not tested by the engines that read them",
+        ),
+        Limit(
+            "characters of DDL",
+            "ottla.schemas.ddl:MAX_TEXT",
+            "count",
+            "the largest number of columns needs far fewer",
+        ),
+        Limit(
+            "steps of a decode program",
+            "ottla.schemas.programs:MAX_OPERATIONS",
+            "count",
+            "a named type may be used many times over, so a small schema may need many",
+        ),
+        Limit(
+            "columns of one chunk of records",
+            "ottla.schemas.programs:MAX_OUTPUT",
+            "bytes",
+            "a row may be far larger than its record; a single record beyond it is `too_large`",
+        ),
+        Limit(
+            "entries without bytes in one Avro record",
+            "ottla.schemas.program_kernels:MAX_EMPTY",
+            "count",
+            "their number is only claimed; beyond it the record is `too_large`",
+        ),
+        Limit(
+            "depth of a JSON value",
+            "ottla.schemas.json_kernels:MAX_DEPTH",
+            "count",
+            "Python's parser recurses; beyond it the value is `too_large`",
+        ),
+        Limit(
+            "message indexes of a framed Protobuf value",
+            "ottla.schemas.framing:MAX_INDEXES",
+            "count",
+            "messages nest no deeper in a schema that columns can hold",
+        ),
+        Limit(
+            "compiled schemas that are kept",
+            "ottla.schemas.decode:MAX_PROGRAMS",
+            "count",
+            "a topic has a handful; others are compiled again",
+        ),
+    ),
 }
 
 
