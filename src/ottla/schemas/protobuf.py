@@ -4,7 +4,8 @@ Rules:
 
 - The text is a `.proto` file, or base64 of a serialised `FileDescriptorProto`, which Python's
   clients send. Both give the same schema.
-- A reference's name is the path by which it is imported. Files of `google/protobuf` are known.
+- A reference's name is the path by which it is imported. Files of `google/protobuf` are known, and
+  those of `proto_known`.
 - protoc reads files, so a temporary directory has them for the time of the call.
 """
 
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ottla.schemas.model import InvalidSchema, Kind, Parsed
+from ottla.schemas.proto_known import KNOWN
 from ottla.schemas.proto_print import printed, quoted
 
 if TYPE_CHECKING:
@@ -38,7 +40,7 @@ def parse(text: str, references: Mapping[str, str]) -> Parsed:
     """Parse the schema; `references` are the files that it may import, by path."""
     if not text.strip():
         raise InvalidSchema("the schema is empty")
-    others = {name: _as_text(other) for name, other in references.items()}
+    others = {**KNOWN, **{name: _as_text(other) for name, other in references.items()}}
     given = _descriptor(text)
     if given is not None:
         imports = "".join(f"import {quoted(name)};\n" for name in given.dependency)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from importlib import import_module
 from importlib.resources import files as resources
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ import pytest
 from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto, FileDescriptorSet
 
 from ottla.schemas.model import InvalidSchema, Parsed
+from ottla.schemas.proto_known import KNOWN
 from ottla.schemas.protobuf import parse
 
 if TYPE_CHECKING:
@@ -194,6 +196,28 @@ def test_case_12_references_are_imported_by_path(is_encoded: bool) -> None:
         "schema.proto",
     ]
     assert parse(encoded(parsed), references) == parsed
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_files_that_confluents_clients_take_for_known(name: str) -> None:
+    module = name.removesuffix(".proto").replace("/", ".")
+    theirs = FileDescriptorProto.FromString(
+        import_module(f"confluent_kafka.schema_registry.{module}_pb2").DESCRIPTOR.serialized_pb
+    )
+    theirs.ClearField("options")
+    assert theirs.name == name
+    ours = parse(KNOWN[name], {})
+    assert parse(base64.b64encode(theirs.SerializeToString()).decode(), {}) == ours
+
+
+def test_a_known_file_is_imported_without_a_reference() -> None:
+    text = PROTO3 + (
+        'import "confluent/meta.proto"; import "confluent/type/decimal.proto";'
+        'message M { confluent.type.Decimal d = 1 [(confluent.field_meta).doc = "why"]; }'
+    )
+    parsed = parse(text, {})
+    assert '(.confluent.field_meta) = { doc: "why" }' in parsed.canonical
+    assert parse(encoded(parsed), {}) == parsed
 
 
 def test_a_reference_may_have_our_name() -> None:
