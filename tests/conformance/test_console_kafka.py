@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from typer.testing import CliRunner
 
-from ottla import Admin, Producer
+from ottla import Admin, Producer, ShareConsumer
 from ottla.cli.top_state import VIEWS
 from ottla.cli.whole import app
 from ottla.client.cluster.view import TopicPartition
+from ottla.console import window as w
 from ottla.console.clusters import Cluster, ClusterSettings
 from ottla.console.missing import Missing
 from ottla.console.views import group, queues
@@ -20,6 +21,8 @@ from ottla.console.views.table import Table
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+    from ottla.client.share.types import AckKind
 
 TOPIC, GROUP, QUEUE = "console-orders", "console-billing", "console-warehouse"
 KEY = TopicPartition(TOPIC, 0)
@@ -61,9 +64,39 @@ async def test_case_46_the_lag_equals_a_computation_from_the_log(shop: str) -> N
         [queue] = [one for one in listed.rows if one.name == QUEUE]
         assert (queue.lag_records, queue.in_flight) == (4, None), "Kafka tells no records in flight"
         windows = look.data.windows[QUEUE].value
-        assert windows == Missing("only Ottla tells who holds which record of a queue")
+        assert not isinstance(windows, Missing)
+        [window] = windows
+        assert (window.start, window.end, window.log_end) == (1, 1, 5)
     finally:
         await cluster.close()
+
+
+async def test_case_53_the_stored_half_of_a_window(shop: str) -> None:
+    async with ShareConsumer(shop, group=QUEUE, topics=[TOPIC], ack_mode="explicit") as member:
+        found = await member.poll(60.0)
+        assert [record.offset for record in found] == [1, 2, 3, 4]
+        kinds: list[AckKind] = ["release", "accept", "reject", "accept"]
+        for record, kind in zip(found, kinds, strict=True):
+            member.acknowledge(record, kind)
+        await member.commit()
+        cluster = Cluster(ClusterSettings("local", shop))
+        try:
+            await cluster.tick()
+            for _ in range(2):  # the second look reads what is new only
+                await cluster.snapshot.refresh_windows(QUEUE, 0)
+            windows = cluster.look().data.windows[QUEUE].value
+        finally:
+            await cluster.close()
+    assert not isinstance(windows, Missing)
+    [window] = windows
+    assert (window.source, window.start, window.end, window.cut) == ("state topic", 1, 5, False)
+    states = [one.state for one in w.columns(window, 4)]
+    assert states == [
+        w.State.AGAIN,
+        w.State.ACKNOWLEDGED,
+        w.State.ARCHIVED,
+        w.State.ACKNOWLEDGED,
+    ]
 
 
 async def test_case_70_every_view_of_top(shop: str) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
+from uuid import UUID
 
 from ottla.client.admin.base import by_topic
 from ottla.client.admin.log_dirs import LogDirCalls
@@ -13,7 +15,7 @@ from ottla.client.admin.share import ShareGroupCalls
 from ottla.client.admin.transactions import TransactionCalls
 from ottla.client.cluster.cluster import Client
 from ottla.client.cluster.view import NO_LEADER, TopicPartition
-from ottla.client.errors import ClientError
+from ottla.client.errors import ClientError, UnsupportedApi, check
 from ottla.client.security import PLAINTEXT, Security
 from ottla.clock import SYSTEM, Clock
 from ottla.console.attention import DEFAULTS, Attention, Thresholds, attention
@@ -22,9 +24,25 @@ from ottla.console.history import History
 from ottla.console.missing import Missing
 from ottla.console.sampler import Sampler
 from ottla.console.snapshot import ClusterAnswer, Kind, LogDir, Snapshot
+from ottla.console.window_state import (
+    MOST_BYTES,
+    MOST_GROUPS,
+    MOST_SECONDS,
+    STATE_TOPIC,
+    GroupState,
+    fold,
+    window,
+)
+from ottla.coordination.share_state.records import ShareKey
 from ottla.wire.errors import WireError
 from ottla.wire.records import iter_records
-from ottla.wire.schema.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from ottla.wire.schema.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
 from ottla.wire.schema.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -59,6 +77,8 @@ MOST_TRANSACTIONS: Final = 500
 """Open transactions that are described: each is a request to its coordinator."""
 MOST_UNPACKED: Final = 16 << 20
 """Bytes of the one batch that is unpacked for a timestamp."""
+STATE_FETCH: Final = 256 << 10
+"""Bytes of the state topic in one answer: some milliseconds of the loop."""
 LAST_WITH_NAMES: Final = 12
 """From version 13 on Fetch speaks of topic ids."""
 LATEST: Final = -1
@@ -84,6 +104,7 @@ class AdminSource:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._calls = Calls(client)
+        self._states: dict[str, GroupState] = {}
 
     async def cluster(self) -> ClusterAnswer:
         view = await self._client.retry(lambda: self._client.refresh(None))
@@ -177,7 +198,68 @@ class AdminSource:
         return found
 
     async def windows(self, group: str) -> Sequence[ShareWindow]:
-        return await self._calls.describe_share_windows(group)
+        try:
+            return await self._calls.describe_share_windows(group)
+        except UnsupportedApi:
+            return await self._stored_windows(group)
+
+    async def _stored_windows(self, group: str) -> Sequence[ShareWindow]:
+        """What `__share_group_state` tells, where the brokers tell no more."""
+        topics = self._client.view.topics
+        if STATE_TOPIC not in topics:
+            raise UnsupportedApi("the state of share groups cannot be read")
+        partitions = len(topics[STATE_TOPIC].partitions)
+        keys = {
+            ShareKey(group, UUID(bytes=topics[one.topic].id), one.partition): TopicPartition(
+                one.topic, one.partition
+            )
+            for one in await self._calls.list_share_group_offsets(group)
+            if one.topic in topics and one.start_offset is not None
+        }
+        state = self._states.pop(group, None) or GroupState(group)
+        self._states[group] = state
+        while len(self._states) > MOST_GROUPS:
+            del self._states[next(iter(self._states))]
+        cut = set()
+        for number in sorted({key.state_partition(partitions) for key in keys}):
+            if not await self._read_state(state, number):
+                cut.add(number)
+        ends = await self.ends(list(keys.values()), starts=False)
+        found = [
+            window(
+                place,
+                state.stored[key],
+                ends[place][1],
+                is_cut=key.state_partition(partitions) in cut,
+            )
+            for key, place in sorted(keys.items(), key=lambda item: item[1])
+            if key in state.stored and place in ends
+        ]
+        return [one for one in found if one is not None]
+
+    async def _read_state(self, state: GroupState, number: int) -> bool:
+        """Read on in a partition of the state topic; False if its end was not reached."""
+        place = TopicPartition(STATE_TOPIC, number)
+        start, end = (await self.ends([place], starts=True)).get(place, (0, 0))
+        at, left = max(start or 0, state.read_to.get(number, 0)), MOST_BYTES
+        clock = asyncio.get_running_loop().time
+        until = clock() + MOST_SECONDS
+        while at < end:
+            if left <= 0 or clock() > until:
+                return False
+            row = await self._fetch(place, at, STATE_FETCH)
+            check(row.error_code, f"read {place}")
+            batches = list(each_batch(row.records or b"", partial_tail=True))
+            if not batches:
+                break
+            for batch in batches:
+                left -= batch.size
+                if not batch.is_control:
+                    records = iter_records(batch, limit=MOST_UNPACKED)
+                    with suppress(WireError):  # a damaged batch hides its own records only
+                        fold(state, ((one.key, one.value) for one in records))
+            at = state.read_to[number] = batches[-1].next_offset
+        return True
 
     async def stamps(
         self, at: Sequence[tuple[TopicPartition, int]]
@@ -190,16 +272,20 @@ class AdminSource:
         return found
 
     async def _stamp(self, key: TopicPartition, offset: int) -> int | None:
-        asked = FetchPartition(key.partition, fetch_offset=offset, partition_max_bytes=1)
-        answer: FetchResponse = await self._client.send(
-            FetchRequest(max_bytes=1, topics=[FetchTopic(key.topic, partitions=[asked])]),
-            to=key,
-            max_version=LAST_WITH_NAMES,
-        )
-        row = answer.responses[0].partitions[0]
+        row = await self._fetch(key, offset, 1)
         if row.error_code or not row.records:
             return None
         return first_timestamp(row.records, offset)
+
+    async def _fetch(self, key: TopicPartition, offset: int, most: int) -> PartitionData:
+        """One batch at least, and so many bytes at most."""
+        asked = FetchPartition(key.partition, fetch_offset=offset, partition_max_bytes=most)
+        answer: FetchResponse = await self._client.send(
+            FetchRequest(max_bytes=most, topics=[FetchTopic(key.topic, partitions=[asked])]),
+            to=key,
+            max_version=LAST_WITH_NAMES,
+        )
+        return answer.responses[0].partitions[0]
 
 
 def first_timestamp(fetched: Records, offset: int) -> int | None:

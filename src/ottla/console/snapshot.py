@@ -26,6 +26,7 @@ from ottla.client.errors import (
     AuthorizationFailed,
     ClientError,
     KafkaError,
+    TopicAuthorizationFailed,
     UnsupportedApi,
 )
 from ottla.console.capabilities import ONLY_OTTLA, Capabilities, capabilities
@@ -345,9 +346,11 @@ class Snapshot:
             self._put("windows", group, await self.source.windows(group))
 
         def refused(error: ClientError) -> None:
-            reason = missing(error, f"Describe on group {group!r}")
-            if isinstance(error, UnsupportedApi):
-                reason = Missing(ONLY_OTTLA)
+            needs = f"Describe on group {group!r}"
+            if isinstance(error, TopicAuthorizationFailed):
+                needs = "Read on topic '__share_group_state'"
+            is_absent = isinstance(error, UnsupportedApi)
+            reason = Missing(ONLY_OTTLA) if is_absent else missing(error, needs)
             self._put("windows", group, reason)
 
         if self._is_older(self.data.windows.get(group), max_age_ms):

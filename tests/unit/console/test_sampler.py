@@ -9,7 +9,7 @@ import pytest
 
 from ottla.client.admin.types import GroupListing, ShareGroupOffset, ShareWindow, ShareWindowRun
 from ottla.client.cluster.view import TopicPartition
-from ottla.client.errors import BrokerUnreachable, kafka_error
+from ottla.client.errors import BrokerUnreachable, ClientError, UnsupportedApi, kafka_error
 from ottla.console.attention import attention
 from ottla.console.budget import LEAST_GROUPS, LEAST_PARTITIONS, MOST_GROUPS, MOST_PARTITIONS
 from ottla.console.missing import Missing
@@ -204,6 +204,30 @@ async def test_case_19_groups_that_may_not_be_listed() -> None:
     assert isinstance(page.groups, Missing)
     assert page.topics == 1
     assert isinstance(groups.page(cluster.look(), cluster.attention()).groups, Missing)
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (UnsupportedApi("no"), "only Ottla tells who holds which record of a queue"),
+        (
+            kafka_error(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "read"),
+            "not allowed: needs Read on topic '__share_group_state'",
+        ),
+        (
+            kafka_error(ErrorCode.GROUP_AUTHORIZATION_FAILED, "read"),
+            "not allowed: needs Describe on group 'warehouse'",
+        ),
+    ],
+)
+async def test_case_19_why_there_is_no_window(error: ClientError, reason: str) -> None:
+    source = shop()
+    source.fails["windows"] = error
+    cluster = source.cluster_of()
+    await cluster.tick()
+    await cluster.snapshot.refresh_windows("warehouse")
+    page = queue.page(cluster.look(), cluster.attention(), "warehouse")
+    assert page.windows_missing == reason
 
 
 async def test_case_15_a_broker_that_is_away_leaves_the_last_data() -> None:
