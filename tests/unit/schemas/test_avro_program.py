@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from ottla.schemas import program_kernels
+from ottla.schemas import program_kernels, programs
 from ottla.schemas.avro_columns import fields_of
 from ottla.schemas.avro_program import compile_avro
 from ottla.schemas.avro_tree import tree_of
@@ -382,3 +382,22 @@ def test_columns_of_another_type_are_a_conflict() -> None:
     assert found.bad.tolist() == [0]
     assert found.reasons.tolist() == [Reason.SCHEMA_CONFLICT]
     assert found.columns.to_pylist() == [{"v": None}, {"v": None}]
+
+
+def test_rows_that_are_far_larger_than_their_records_are_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wide = {
+        "type": "record",
+        "name": "Wide",
+        "fields": [{"name": f"c{index}", "type": ["null", "long"]} for index in range(500)],
+    }
+    tree = one({"type": "array", "items": ["null", wide]})
+    small, large = b"\x02\x00\x00", b"\xd0\x0f" + bytes(1_000) + b"\x00"  # 1 and 1,000 times null
+    monkeypatch.setattr(programs, "MAX_OUTPUT", 1_000_000)
+    assert not len(read(tree, [small] * 100).bad)
+    with pytest.raises(programs.ChunkTooLarge, match="for 2 records; decode fewer at a time"):
+        read(tree, [small, large])
+    found = read(tree, [large])
+    assert found.reasons.tolist() == [Reason.TOO_LARGE]
+    assert found.columns.to_pylist() == [{"v": None}]
