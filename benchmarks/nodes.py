@@ -166,11 +166,20 @@ class Load:
         self.partitions = sum(len(mine) for _, mine in self._nodes)
         self.produce(WARM_REQUESTS)
 
-    def produce(self, requests: int, window: int = 1) -> float:
-        """So many requests to each node, `window` of them in flight there; seconds."""
+    def produce(self, requests: int) -> float:
+        """So many requests to each node, one after the other; seconds."""
         began = time.perf_counter()
-        for number in range(requests + window):
-            if number >= window:
+        for _ in range(requests):
+            for client, frame in self._frames:
+                client.send_bytes(frame)
+                client.receive_frame()
+        return time.perf_counter() - began
+
+    def produce_at_once(self, requests: int) -> float:
+        """So many requests to each node, `WINDOW` of them in flight there; seconds."""
+        began = time.perf_counter()
+        for number in range(requests + WINDOW):
+            if number >= WINDOW:
                 for client, _ in self._frames:
                     client.receive_frame()
             if number < requests:
@@ -182,19 +191,16 @@ class Load:
         return requests * self.partitions * RECORDS
 
     def consume(self, requests: int) -> None:
-        """The records of the first so many requests."""
-        left = [(client, dict.fromkeys(partitions, 0)) for client, partitions in self._nodes]
-        while left:
-            for client, offsets in left:
+        """The records of the first so many requests, with one fetch after the other."""
+        for client, partitions in self._nodes:
+            offsets = dict.fromkeys(partitions, 0)
+            while offsets:
                 wanted = {(TOPIC, index): offset for index, offset in offsets.items()}
-                client.send("fetch", 12, fetch_request(wanted, max_bytes=FETCH_BYTES))
-            for client, offsets in left:
-                _, answer = client.receive("fetch", 12)
+                answer = client.fetch(fetch_request(wanted, max_bytes=FETCH_BYTES))
                 for data in answer.responses[0].partitions:
                     offsets[data.partition_index] += len(data.records or b"") // SIZE * RECORDS
                     if offsets[data.partition_index] >= requests * RECORDS:
                         del offsets[data.partition_index]
-            left = [(client, offsets) for client, offsets in left if offsets]
 
     def close(self) -> None:
         for client, _ in self._nodes:
@@ -248,7 +254,7 @@ def _costs(what: str, *, per_node: bool) -> list[Row]:
     with loads(*brokers, partitions=PARTITIONS, per_node=per_node) as sides:
 
         def one_round(turn: int) -> None:
-            # Processes count their own time, so both work by turns and none waits for the other.
+            # Processes count their own time, so the brokers can work by turns.
             before = [load.broker.cpu_seconds() for load in sides]
             for part_ in range(REQUESTS // SLICE):
                 for load in in_turns(sides, turn + part_):
@@ -272,8 +278,7 @@ def _costs(what: str, *, per_node: bool) -> list[Row]:
 
 def supervisor_rows() -> list[Row]:
     brokers = Nodes(1), Nodes(1, supervised=False)
-    what = "produced records, one node below a supervisor, peer none"
-    return _rates(brokers, what, 0.98)
+    return _rates(brokers, "one node below a supervisor, peer none", 0.98)
 
 
 def throughput_rows() -> list[Row]:
@@ -285,7 +290,7 @@ def throughput_rows() -> list[Row]:
     os.sched_setaffinity(0, cores[1:])  # of the brokers, which are started now
     try:
         brokers = Nodes(2), Nodes(1, supervised=False)
-        return _rates(brokers, "produced records, 2 nodes, peer 1", 1.7, cores[0])
+        return _rates(brokers, "2 nodes, peer 1", 1.7, cores[0])
     finally:
         os.sched_setaffinity(0, cores)
 
@@ -294,30 +299,38 @@ def _rates(
     brokers: tuple[Nodes, Nodes], what: str, target: float, core: int | None = None
 ) -> list[Row]:
     rates: tuple[list[float], list[float]] = ([], [])
+    costs: tuple[list[float], list[float]] = ([], [])
 
     def rows() -> list[Row]:
         ratios = [own / peer for own, peer in zip(*rates, strict=True)]
         own, peer = map(statistics.median, rates)
         shown = f"{own:,.0f} rec/s", f"{peer:,.0f} rec/s"
-        return [Row(what, *shown, own / peer, (min(ratios), max(ratios)), target)]
+        spread = min(ratios), max(ratios)
+        return [
+            Row(f"produced records, {what}", *shown, own / peer, spread, target),
+            _row(f"processor time of a produced record, {what}", costs, None),
+        ]
 
     with loads(*brokers, partitions=PARTITIONS, per_node=True) as sides:
         if core is not None:
             os.sched_setaffinity(0, {core})
-        window = 1 if core is None else WINDOW
 
         def one_round(turn: int) -> None:
             seconds = dict.fromkeys(sides, 0.0)
+            before = [load.broker.cpu_seconds() for load in sides]
             for part_ in range(REQUESTS // SLICE):
                 for load in in_turns(sides, turn + part_):
-                    seconds[load] += load.produce(SLICE, window)
+                    produce = load.produce if core is None else load.produce_at_once
+                    seconds[load] += produce(SLICE)
             for index, load in enumerate(sides):
-                rates[index].append(load.records_of(REQUESTS) / seconds[load])
+                count = load.records_of(REQUESTS)
+                rates[index].append(count / seconds[load])
+                costs[index].append((load.broker.cpu_seconds() - before[index]) / count * 1e6)
 
         return until_clear(one_round, rows, ROUNDS, MAX_ROUNDS)
 
 
-def _row(what: str, costs: tuple[Sequence[float], Sequence[float]], target: float) -> Row:
+def _row(what: str, costs: tuple[Sequence[float], Sequence[float]], target: float | None) -> Row:
     ratios = [own / peer for own, peer in zip(*costs, strict=True)]
     own, peer = map(statistics.median, costs)
     shown = f"{own:.3f} us CPU", f"{peer:.3f} us CPU"

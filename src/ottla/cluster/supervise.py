@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from ottla.metadata.config.broker import BrokerConfig
 
-TICK_SECONDS: Final = 0.1
+TICK_SECONDS: Final = 0.5  # exits, beats and signals wake the shell at once
 BEAT_SECONDS: Final = 0.5
 CRASHES: Final = 3
 CRASH_SECONDS: Final = 60.0

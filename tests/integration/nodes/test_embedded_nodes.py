@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from ottla import EmbeddedBroker, Secured
-from ottla.broker.membership import leadership
+from ottla.broker.membership import leadership, news
 from ottla.broker.running import jobs
 from ottla.broker.running.node import Node
 from ottla.client.errors import BadArgument
@@ -106,6 +106,7 @@ def test_case_9_a_gibibyte_moves_by_rename(tmp_path: Path) -> None:
 def test_case_15_a_change_is_told_to_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "METADATA_POLL_SECONDS", 3600.0)
     monkeypatch.setattr(leadership, "LOOK_SECONDS", 3600.0)
+    monkeypatch.setattr(leadership, "REST_SECONDS", 3600.0)
     with EmbeddedBroker(nodes=3) as broker:
         broker.create_topic("orders", partitions=3)
         writer = Writer(broker.bootstrap, "orders")
@@ -113,6 +114,25 @@ def test_case_15_a_change_is_told_to_all(monkeypatch: pytest.MonkeyPatch) -> Non
         for node in (3, 1, 2):
             broker.move("orders", 0, node)  # waits until all know of it
         writer.write(1, range(3))
+        check(broker, writer)
+
+
+@pytest.mark.parametrize("is_deaf", [False, True])
+def test_nodes_look_often_only_where_nobody_can_tell_them(
+    monkeypatch: pytest.MonkeyPatch, is_deaf: bool
+) -> None:
+    """Looking four times a second cost an idle node 4 ms of each second; it is told of changes."""
+    if is_deaf:
+        monkeypatch.setattr(news, "LONGEST_PATH", 0)  # of a socket
+        monkeypatch.setattr(jobs, "METADATA_POLL_SECONDS", 3600.0)
+        monkeypatch.setattr(leadership, "REST_SECONDS", 3600.0)
+    with EmbeddedBroker(nodes=2) as broker:
+        assert {node.jobs.is_deaf for node in nodes_of(broker).values()} == {is_deaf}
+        broker.create_topic("orders")
+        for node in (1, 2, 1):
+            broker.move("orders", 0, node)
+        writer = Writer(broker.bootstrap, "orders")
+        writer.write(1, [0])
         check(broker, writer)
 
 

@@ -2,7 +2,7 @@
 
 Who leads which partition stands in the image, and anybody may change it. A node that learns that
 another one leads releases the log (`ottla.broker.hosting.partitions`); the one that leads looks for
-it here, as soon as it learns of it, whenever a sibling sends a datagram, and a few times a second:
+it here, as soon as it learns of it, whenever a sibling sends a datagram, and now and then:
 
 - in the directories of its siblings and in `handover/`: see `ottla.broker.membership.handover`;
 - in `handover/` also for partitions that were nowhere before, because a node that learns late may
@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from ottla.metadata.image import MetadataImage, Topic
     from ottla.metadata.metadata import Metadata
 
-LOOK_SECONDS: Final = 0.25  # without news
+LOOK_SECONDS: Final = 0.25  # without news, for what is awaited
+REST_SECONDS: Final = 1.0  # without news, for what a node that learned late has released
 AT_ONCE: Final = 64  # logs that are looked for with one lock of all moves
 
 logger = logging.getLogger(__name__)
@@ -70,6 +71,11 @@ class Leadership:
         self._looks = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._poll: asyncio.Task[None] | None = None
+
+    @property
+    def is_deaf(self) -> bool:
+        """Whether siblings cannot tell it of changes."""
+        return self._news.is_deaf
 
     def start(self) -> None:
         """The node is registered: all that it leads may be with others, and the reverse."""
@@ -121,8 +127,9 @@ class Leadership:
 
     async def _run(self) -> None:
         while True:
+            pause = LOOK_SECONDS if self._awaited or self.is_deaf else REST_SECONDS
             with suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_SECONDS):
+                async with asyncio.timeout(pause):
                     await self._looks.wait()
             self._looks.clear()
             try:

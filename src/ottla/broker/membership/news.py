@@ -1,8 +1,8 @@
 """Nodes of one machine tell each other that something changed: a datagram without content.
 
 Each node listens on `.wake/<node>.sock` below the root. Whoever changes the metadata, or releases
-a partition, sends a datagram to every other node. A datagram that gets lost costs nothing but time:
-every node also looks by itself, a few times a second.
+a partition, sends a datagram to every other node. One is dropped only where others wait to be read,
+and all mean the same. Every node also looks by itself, seldom; often where it has no socket.
 
 The path of a Unix socket must fit into 108 bytes, which many directories do not; so sockets are
 reached through a descriptor of `.wake`, where the system allows that.
@@ -45,6 +45,11 @@ class News:
             logger.info("%s is too long for sockets; changes are seen a little later", directory)
             return
         self._listen(directory / f"{node_id}.sock")
+
+    @property
+    def is_deaf(self) -> bool:
+        """Whether there is no socket."""
+        return self._socket is None
 
     def _path(self, node_id: int) -> str:
         return f"{self._directory}/{node_id}.sock"

@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 
 SWEEP_SECONDS: Final = 5.0
 SESSION_SWEEP_SECONDS: Final = 60.0  # a request would find out at once that its session has ended
-METADATA_POLL_SECONDS: Final = 0.25  # how late a node notices changes of which it was not told
-ALONE_POLL_SECONDS: Final = 1.0  # the same of a command that added a user
+# How late a node notices a change of which it was not told, such as that of a command that added a
+# user. Siblings tell each other: a datagram is dropped only where others wait to be read.
+METADATA_POLL_SECONDS: Final = 1.0
+DEAF_POLL_SECONDS: Final = 0.25  # the same where siblings cannot tell each other
 PURGE_CHECK_SECONDS: Final = 1.0  # the grain of file.delete.delay.ms of deleted topics
 FLUSH_CHECK_SECONDS: Final = 1.0  # the grain of flush.ms
 BALANCE_CHECK_SECONDS: Final = 1.0  # how late a node that is to be drained begins
@@ -66,6 +68,7 @@ class Jobs:
         self._retention = Lazy(partial(_retention, services), services.workers, "hosting.retention")
         self._cleaner = services.cleaner
         self._has_siblings = has_siblings
+        self.is_deaf = False
         self._balancing = Lazy(partial(_balancing, services), services.workers, "running.balancing")
         self._connections = connections
         self._durability = services.durability
@@ -93,8 +96,7 @@ class Jobs:
             / 1000,
         }
         if self._poll_store is not None:
-            alone = not self._has_siblings
-            seconds[self._poll] = ALONE_POLL_SECONDS if alone else METADATA_POLL_SECONDS
+            seconds[self._poll] = DEAF_POLL_SECONDS if self.is_deaf else METADATA_POLL_SECONDS
         if self._has_siblings:
             seconds[self._balance] = BALANCE_CHECK_SECONDS
         door = self._services.door

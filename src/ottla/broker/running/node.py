@@ -167,6 +167,7 @@ class Node:
             accept_loss=self.settings.accepts_lost_journal,
         )
         self.partitions.arrived = self._arrived
+        self.jobs.is_deaf = self.leadership.is_deaf
 
     def _has_users(self) -> bool:
         """Whether `ottla user create --data-dir` may have added one meanwhile."""

@@ -280,8 +280,8 @@ class Supervisor:
         for _ in range(self._stops):
             self._stops -= 1
             self._happened(Stop())
-        self._ask_living()
         self._happened(Tick())
+        self._ask_living()
 
     def _hear(self, node_id: int) -> None:
         process = self._processes[node_id]
