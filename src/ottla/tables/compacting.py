@@ -54,13 +54,17 @@ class SnapshotInfo:
 
 
 def plan_compaction(
-    files: Iterable[DataFile], now_ms: int, target_bytes: int
+    files: Iterable[DataFile], partition: str | None, now_ms: int, target_bytes: int
 ) -> list[tuple[DataFile, ...]]:
-    """Groups of files to merge, each into one file of one Iceberg partition."""
+    """Groups of files to merge, each into one file of one Iceberg partition.
+
+    `partition` says how the table is divided. Files that were divided in another way are left.
+    """
     by_bucket: dict[int | None, list[DataFile]] = defaultdict(list)
     for file in files:
+        is_current = (file.bucket is None) == (partition == "none")
         # Rows without an offset are somebody else's; they are not moved.
-        if file.size < FULL * target_bytes and file.offsets is not None:
+        if is_current and file.size < FULL * target_bytes and file.offsets is not None:
             by_bucket[file.bucket].append(file)
     groups = []
     for bucket in sorted(by_bucket, key=lambda one: (one is not None, one)):

@@ -110,6 +110,8 @@ class Commit:
 class DataFile:
     """A file of a snapshot. Bounds include both ends; None where a file has no such values.
 
+    `bucket` is its value of the partition field, None for one that was written before somebody
+    changed the partition spec.
     `added_ms` is when the snapshot was made that added it, 0 if that is forgotten.
     """
 

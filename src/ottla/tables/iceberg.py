@@ -407,11 +407,12 @@ def _files(table: Table) -> Iterator[DataFile]:
     schema = metadata.schema()
     partition, offset = (schema.find_field(name).field_id for name in ("_partition", "_offset"))
     times = schema.find_field("_timestamp").field_id
-    specs = metadata.specs()
+    spec = metadata.spec()
     made = {one.snapshot_id: one.timestamp_ms for one in metadata.snapshots}
     for entry in _entries(table):
         file = entry.data_file
-        fields = specs[file.spec_id].fields
+        # A value of another spec has another unit.
+        fields = spec.fields if file.spec_id == spec.spec_id else ()
         place = next((at for at, one in enumerate(fields) if one.source_id == times), None)
         yield DataFile(
             file.file_path,

@@ -54,7 +54,8 @@ class Upkeep:
             if state is None:
                 return done
             files = await asyncio.to_thread(self._tables.files, state)
-            groups = plan_compaction(files, now_ms, self._settings.target_file_bytes)
+            target = self._settings.target_file_bytes
+            groups = plan_compaction(files, state.partition, now_ms, target)
             if not groups:
                 return done
             name = uuid4().hex

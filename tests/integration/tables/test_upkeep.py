@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyiceberg.transforms import HourTransform
 
 from ottla.clock import SYSTEM
 from ottla.tables.errors import CommitRefused
@@ -111,6 +112,26 @@ async def test_old_snapshots_and_what_only_they_name_go(place: Place, tmp_path: 
     await place.fill([b"b"])
     await place.run_once()
     assert place.values() == [b"a", b"b"]
+
+
+async def test_files_of_an_older_partition_spec_are_left(place: Place, tmp_path: Path) -> None:
+    await place.create()
+    for _ in range(2):
+        await place.fill([b"a"], timestamp_ms=5 * 24 * HOUR)
+        await place.run_once()
+    handle: Any = place.state().handle
+    with handle.update_spec() as update:
+        update.remove_field("_day")
+        update.add_field("_timestamp", HourTransform(), "_hour")
+    for _ in range(2):
+        await place.fill([b"b"], timestamp_ms=5 * 24 * HOUR)
+        await place.run_once()
+    assert await upkeep(place).compact(tmp_path / "spool", SYSTEM.wall_ms() + 2 * HOUR) == 1
+    tables = place.tables()
+    found = sorted((one.bucket or 0, one.rows) for one in tables.files(place.state()))
+    tables.close()
+    assert found == [(0, 1), (0, 1), (5 * 24, 2)]
+    assert place.values() == [b"a", b"a", b"b", b"b"]
 
 
 async def test_a_table_that_was_rolled_back_is_left_alone(place: Place, tmp_path: Path) -> None:

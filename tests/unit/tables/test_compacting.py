@@ -17,6 +17,7 @@ from ottla.tables.format import DataFile
 
 TARGET = 256 * MIB
 NOW = 10 * QUIET_MS
+DAY = "day(_timestamp)"
 
 
 def file(number: int, size: int = MIB // 2, bucket: int = 0, added: int = NOW) -> DataFile:
@@ -32,32 +33,39 @@ def test_size_classes_grow_by_eight(size: int, found: int) -> None:
 
 def test_eight_files_of_one_class_and_bucket_are_merged() -> None:
     seven = [file(number) for number in range(7)]
-    assert plan_compaction(seven, NOW, TARGET) == []
-    assert plan_compaction([*seven, file(7, bucket=1)], NOW, TARGET) == []
-    assert plan_compaction([*seven, file(7, size=2 * MIB)], NOW, TARGET) == []
-    [group] = plan_compaction([file(7), *seven], NOW, TARGET)
+    assert plan_compaction(seven, DAY, NOW, TARGET) == []
+    assert plan_compaction([*seven, file(7, bucket=1)], DAY, NOW, TARGET) == []
+    assert plan_compaction([*seven, file(7, size=2 * MIB)], DAY, NOW, TARGET) == []
+    [group] = plan_compaction([file(7), *seven], DAY, NOW, TARGET)
     assert [one.url for one in group] == [f"f{number}" for number in range(8)]
 
 
 def test_large_files_and_files_of_others_are_left() -> None:
     large = [file(number, size=200 * MIB) for number in range(9)]
     foreign = [DataFile(f"x{number}", 1, 5, 0, None, None, NOW) for number in range(9)]
-    assert plan_compaction([*large, *foreign], NOW, TARGET) == []
+    assert plan_compaction([*large, *foreign], DAY, NOW, TARGET) == []
 
 
 def test_case_61_a_quiet_partition_is_merged_as_a_whole() -> None:
     two = [file(0, added=NOW - QUIET_MS), file(1, size=20 * MIB, added=0)]
-    [group] = plan_compaction(two, NOW, TARGET)
+    [group] = plan_compaction(two, DAY, NOW, TARGET)
     assert len(group) == 2
-    assert plan_compaction([*two, file(2)], NOW, TARGET) == []
-    assert plan_compaction(two[:1], NOW, TARGET) == []
+    assert plan_compaction([*two, file(2)], DAY, NOW, TARGET) == []
+    assert plan_compaction(two[:1], DAY, NOW, TARGET) == []
+
+
+def test_files_that_were_divided_in_another_way_are_left() -> None:
+    older = [DataFile(f"x{number}", 1, 5, None, (0, 0), (0, 9), 0) for number in range(9)]
+    assert plan_compaction(older, DAY, NOW, TARGET) == []
+    assert len(plan_compaction(older, "none", NOW, TARGET)) == 1
+    assert plan_compaction([file(number) for number in range(9)], "none", NOW, TARGET) == []
 
 
 def test_groups_have_no_more_than_16_files_and_the_target() -> None:
-    groups = plan_compaction([file(number) for number in range(40)], NOW, TARGET)
+    groups = plan_compaction([file(number) for number in range(40)], DAY, NOW, TARGET)
     assert [len(one) for one in groups] == [16, 16, 8]
     groups = plan_compaction(
-        [file(number, size=60 * MIB, added=0) for number in range(8)], NOW, TARGET
+        [file(number, size=60 * MIB, added=0) for number in range(8)], DAY, NOW, TARGET
     )
     assert [len(one) for one in groups] == [4, 4]
 
@@ -69,7 +77,7 @@ def test_case_62_a_row_is_written_at_most_four_times() -> None:
         files.append(file(number, size=100_000))
         written += 100_000
         kept += 100_000
-        while groups := plan_compaction(files, NOW, TARGET):
+        while groups := plan_compaction(files, DAY, NOW, TARGET):
             group = groups[0]
             size = sum(one.size for one in group)
             written += size
