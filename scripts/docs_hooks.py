@@ -99,15 +99,17 @@ about [tiered storage](../explanation/tiered-storage.md).""",
     ),
     "python-spark": (
         "Python: ottla.spark",
-        """Sessions, the helper for exactly-once writes, and what a pipeline file declares. How to
-use them: [Spark](../how-to/spark.md), [pipelines](../how-to/pipelines.md); the options of the
-format: [Spark options](spark-options.md).""",
+        """Sessions, the helper for exactly-once writes, topics as tables, and what a pipeline file
+declares. How to use them: [Spark](../how-to/spark.md), [query topics as
+tables](../how-to/query-tables.md), [pipelines](../how-to/pipelines.md); the options of the format:
+[Spark options](spark-options.md).""",
         (
             "ottla.spark.session.local_session",
             "ottla.spark.session.profile",
             "ottla.spark.session.register",
             "ottla.spark.session.prepare_environment",
             "ottla.spark.sink.owners.by_partition",
+            "ottla.spark.tables",
             "ottla.spark.pipelines",
         ),
     ),

@@ -477,6 +477,27 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
             "{ottla.tier.reading.read_ahead:CHUNK_BYTES bytes}",
         ),
     ),
+    "Queries of tables": (
+        Limit(
+            "rows of the log beside a table's files, in memory",
+            "ottla.tables.reading:TAIL_BYTES",
+            "bytes",
+            "a worker that has fallen behind must not fill the reader's memory",
+            "max_tail_bytes",
+        ),
+        Limit(
+            "time without a record from a leader that has more",
+            "ottla.tables.reading:QUIET_SECONDS",
+            "seconds",
+            "then the query fails instead of waiting for ever",
+        ),
+        Limit(
+            "files of a frame in Spark",
+            "ottla.spark.tables.frames:MAX_FILES",
+            "count",
+            "Spark asks for the status of each before a query starts",
+        ),
+    ),
     "Clients": (
         Limit(
             "size of a response",

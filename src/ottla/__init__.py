@@ -99,6 +99,10 @@ if TYPE_CHECKING:
         Streamer,
         connect,
     )
+    from ottla.tables.topic_table import (
+        TopicTable,
+        table,
+    )
     from ottla.testing.embedded import (
         EmbeddedBroker,
     )
@@ -156,6 +160,7 @@ __all__ = [
     "TopicDescription",
     "TopicListing",
     "TopicPartition",
+    "TopicTable",
     "Transaction",
     "TransactionDescription",
     "TransactionListing",
@@ -168,6 +173,7 @@ __all__ = [
     "spark",
     "streams",
     "sync",
+    "table",
     "testing",
 ]
 
@@ -221,6 +227,7 @@ _HOMES = {
     "TopicDescription": "ottla.client.admin.types",
     "TopicListing": "ottla.client.admin.types",
     "TopicPartition": "ottla.client.cluster.view",
+    "TopicTable": "ottla.tables.topic_table",
     "Transaction": "ottla.client.transactions.transaction",
     "TransactionDescription": "ottla.client.admin.types",
     "TransactionListing": "ottla.client.admin.types",
@@ -228,6 +235,7 @@ _HOMES = {
     "WorkerCounts": "ottla.client.share.worker",
     "connect": "ottla.streams.streamer",
     "share_worker": "ottla.client.share.worker",
+    "table": "ottla.tables.topic_table",
 }
 
 

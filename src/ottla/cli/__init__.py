@@ -25,6 +25,7 @@ COMMANDS: Final[dict[str, tuple[str, ...]]] = {
     "produce": ("produce", "produce", "EXAMPLES"),
     "consume": ("consume", "consume", "EXAMPLES"),
     "share-consume": ("share_consume", "share_consume", "EXAMPLES"),
+    "sql": ("sql", "sql", "EXAMPLES"),
     "run": ("run", "run", "EXAMPLES"),
     "relay": ("relay", "relay", "RELAY_EXAMPLES"),
     "clock": ("relay", "clock", "CLOCK_EXAMPLES"),

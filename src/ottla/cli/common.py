@@ -28,6 +28,7 @@ SCHEME = "kafka://"
 EXTRAS = {
     "confluent_kafka": "kafka",
     "cryptography": "security",
+    "duckdb": "sql",
     "jwt": "security",
     "numba": "arrow",
     "numpy": "arrow",

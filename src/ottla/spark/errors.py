@@ -25,6 +25,10 @@ class BadVerdict(SparkError):
     """A line of `share.verdicts` that names no record."""
 
 
+class InvalidValue(SparkError):
+    """A value does not fit the columns of the query, and `invalid` is fail."""
+
+
 class DataLoss(SparkError):
     """Records were deleted before the query could read them, and `failOnDataLoss` is true."""
 

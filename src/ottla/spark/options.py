@@ -45,7 +45,11 @@ from ottla.spark.offsets import (
 from ottla.spark.share.options import NAMES as SHARE_NAMES
 from ottla.spark.share.options import ShareOptions, parse_share
 from ottla.spark.stores.options import Store, store_options
+from ottla.spark.tables.settings import NAMES as TABLE_NAMES
+from ottla.spark.tables.settings import TableSettings, table_settings
 from ottla.spark.tier.settings import OPTION_PREFIX, TierSettings
+from ottla.spark.typed_options import NAMES as TYPED_NAMES
+from ottla.spark.typed_options import TypedOptions, parse_typed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -79,6 +83,8 @@ NAMES: Final = (
     ),
     "redisField",
     *SHARE_NAMES,
+    *TYPED_NAMES,
+    *TABLE_NAMES,
 )
 # Spark adds these to the user's options.
 _OF_SPARK: Final = frozenset({"path", "checkpointlocation", "queryname", "pathglobfilter"})
@@ -139,6 +145,8 @@ class SourceOptions:
     share: ShareOptions | None
     store: Store
     redis_field: str
+    typed: TypedOptions | None
+    table: TableSettings | None
 
     def __repr__(self) -> str:
         shown = (f"{one.name}={getattr(self, one.name)!r}" for one in fields(self))
@@ -241,6 +249,8 @@ def parse_source(given: Mapping[str, str], mode: Mode) -> SourceOptions:
         share=parse_share(options.all, is_batch=mode == "batch"),
         store=store,
         redis_field=options.text("redisField") or "msg",
+        typed=parse_typed(options.all),
+        table=table_settings(options.all),
     )
 
 

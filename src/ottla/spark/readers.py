@@ -43,6 +43,16 @@ if TYPE_CHECKING:
     from ottla.spark.options import SourceOptions
 
 
+def _rows(options: SourceOptions, task: Task, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The rows of a task, typed if the query asks for it."""
+    backend = make_backend(options)
+    if options.typed is None:
+        return backend.read(task, columns)
+    from ottla.spark.typed_reading import record_columns, typed_rows
+
+    return typed_rows(backend.read(task, record_columns(columns)), options.typed, columns)
+
+
 class OttlaPartition(InputPartition):
     """A task of a backend."""
 
@@ -71,7 +81,7 @@ class BatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if partition.value is None:  # Spark's own empty partition
             return iter(())
-        return make_backend(self._options).read(partition.value, self._columns)
+        return _rows(self._options, partition.value, self._columns)
 
 
 class PushdownReader(BatchReader):
@@ -137,7 +147,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [OttlaPartition(task) for task in self._driver().plan(start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return make_backend(self._options).read(partition.value, self._columns)
+        return _rows(self._options, partition.value, self._columns)
 
     def commit(self, end: Offset) -> None:
         """Does nothing: Spark calls `latestOffset` before it, which settles the batch."""

@@ -75,6 +75,10 @@ def wanted_columns(schema: StructType, options: SourceOptions) -> tuple[str, ...
 
 
 def _types(options: SourceOptions) -> dict[str, DataType]:
+    if options.typed is not None:
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        return {one.name: one.dataType for one in from_arrow_schema(options.typed.columns)}
     return TYPES if options.share is None else SHARE_TYPES
 
 

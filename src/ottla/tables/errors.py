@@ -43,3 +43,43 @@ class InvalidRecord(TableError):
 
 class TableRunFailed(TableError):
     """A run that should end could not take all records."""
+
+
+class NoSuchTopic(TableError):
+    """There is no such topic; the sentence names the nearest ones."""
+
+
+class NoTable(TableError):
+    """The topic has no table yet."""
+
+
+class WrongPointer(TableError):
+    """The newest pointer of a topic names a metadata file that is gone."""
+
+
+class TopicReplaced(TableError):
+    """The table belongs to a deleted topic of the same name."""
+
+
+class TableHasHoles(TableError):
+    """Records were deleted from the log before the table had taken them."""
+
+
+class LogBehindTable(TableError):
+    """The log ends before the table's position: it has lost records that the table has."""
+
+
+class TailTooLarge(TableError):
+    """The log has more records after the table than fit into memory."""
+
+
+class TailStuck(TableError):
+    """A leader does not give the records that it said it has."""
+
+
+class FileGone(TableError):
+    """A data file was deleted after a reader had opened the table."""
+
+
+class BadStatement(TableError, ValueError):
+    """A statement that is not run: no select, or wrong in itself."""

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from ottla.client.cluster.view import Topic
     from ottla.offsets.protocol import SyncOffsetStore
     from ottla.spark.log.directory import LogDirectory
+    from ottla.spark.tables.planning import FilePart, TablePlanner
     from ottla.spark.tier.cluster import TierCluster
     from ottla.spark.tier.planning import Covered, Piece, TierPlanner
 
@@ -70,6 +71,7 @@ class LogBackend(Backend):
         self._options = options
         self._connected: Cluster | TierCluster | LogDirectory | None = None
         self._tier: TierPlanner | None = None
+        self._tables: TablePlanner | None = None
         self._mirrors: list[Mirror] | None = None
         self._opened: SyncOffsetStore | None = None
         self._sizes: RecordSizes | None = None
@@ -147,12 +149,16 @@ class LogBackend(Backend):
             for place in sorted(last)
             if place in known and (begin := first.get(place, 0)) < last[place]
         ]
+        parts: Sequence[Task] = ()
+        if self._options.table is not None:
+            parts, ranges = self._archived(ranges)
         if self._options.tier is None:
-            return plan(ranges, self._options.split)
+            return [*parts, *plan(ranges, self._options.split)]
         from ottla.spark.tier.planning import packed
 
         pieces, rest = self._covered(ranges)
         return [
+            *parts,
             *packed(pieces, self._options.split.min_partitions),
             *plan(rest, self._options.split),
         ]
@@ -187,6 +193,10 @@ class LogBackend(Backend):
     def read(self, task: Task, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         from ottla.spark.log.reading import read_ranges
 
+        if not isinstance(task, tuple | list):
+            from ottla.spark.tables.reading import read_part
+
+            return read_part(cast("FilePart", task), self._options, columns)
         ranges = cast("Sequence[Range]", task)
         if isinstance(ranges[0], Range):
             return read_ranges(ranges, self._options, columns)
@@ -240,6 +250,15 @@ class LogBackend(Backend):
         sizes = self._sizes.of(latest)
         by_bytes = limited_bytes(begin, latest, limit.max_bytes, sizes)
         return {place: min(at, by_bytes[place]) for place, at in end.items()}
+
+    def _archived(self, ranges: Sequence[Range]) -> tuple[list[FilePart], list[Range]]:
+        """Split ranges into parts from a table's files and the rest."""
+        assert self._options.table is not None
+        if self._tables is None:
+            from ottla.spark.tables.planning import TablePlanner
+
+            self._tables = TablePlanner(self._options.client, self._options.table.min_rows)
+        return self._tables.cover(ranges, self._options.split)
 
     def _covered(self, ranges: Sequence[Range]) -> Covered:
         """Split ranges into parts from objects and parts from the live log."""

@@ -1,0 +1,134 @@
+"""Typed rows of records: columns, pruning, and the three ways with invalid values."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import TYPE_CHECKING
+
+import fastavro
+import pyarrow as pa
+import pytest
+
+from ottla.spark.errors import BadOption, InvalidValue
+from ottla.spark.typed_options import TypedOptions, parse_typed
+from ottla.spark.typed_reading import record_columns, typed_rows
+from ottla.wire.arrow import SCHEMA
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+DDL = "shop string, amount bigint"
+VALUES = [
+    b'{"shop": "a", "amount": 1, "more": 2}',
+    b'{"amount": 2}',
+    None,
+    b'{"shop": "c", "amount": "much"}',
+    b"no JSON",
+    b'{"shop": "d", "amount": 4}',
+]
+AVRO = {
+    "type": "record",
+    "name": "Order",
+    "fields": [{"name": "shop", "type": "string"}, {"name": "amount", "type": "long"}],
+}
+
+
+def records(values: Sequence[bytes | None]) -> pa.RecordBatch:
+    count = len(values)
+    made = {
+        "key": pa.array([b"k"] * count, pa.binary()),
+        "value": pa.array(values, pa.binary()),
+        "topic": pa.array(["orders"] * count),
+        "partition": pa.array([1] * count, pa.int32()),
+        "offset": pa.array(range(10, 10 + count), pa.int64()),
+        "timestamp": pa.array([0] * count, SCHEMA.field("timestamp").type),
+        "timestampType": pa.array([0] * count, pa.int32()),
+        "headers": pa.nulls(count, SCHEMA.field("headers").type),
+    }
+    return pa.RecordBatch.from_pydict(made)
+
+
+def read(
+    options: dict[str, str],
+    columns: Sequence[str] | None = None,
+    values: Sequence[bytes | None] = VALUES,
+) -> pa.Table:
+    typed = parse_typed({name.lower(): value for name, value in options.items()})
+    assert typed is not None
+    names = typed.columns.names if columns is None else columns
+    batch = records(values).select(record_columns(names))
+    found = pa.Table.from_batches(list(typed_rows([batch], typed, names)))
+    assert found.schema.names == list(names)
+    return found
+
+
+def json_options(**more: str) -> dict[str, str]:
+    return {"valueFormat": "json", "valueSchema": DDL, **more}
+
+
+def test_case_87_drop_leaves_invalid_values_out() -> None:
+    found = read(json_options(invalid="drop"))
+    assert found.column("_offset").to_pylist() == [10, 11, 12, 15]
+    assert found.column("shop").to_pylist() == ["a", None, None, "d"]
+    assert found.column("amount").to_pylist() == [1, 2, None, 4]
+    assert found.column("_tombstone").to_pylist() == [False, False, True, False]
+    assert set(found.column("_partition").to_pylist()) == {1}
+
+
+def test_case_87_null_shows_the_reason() -> None:
+    found = read(json_options(invalid="null"), ["_offset", "shop", "_error"])
+    assert found.to_pydict() == {
+        "_offset": [10, 11, 12, 13, 14, 15],
+        "shop": ["a", None, None, None, None, "d"],
+        "_error": [None, None, None, "malformed", "malformed", None],
+    }
+
+
+def test_case_87_fail_names_the_record_and_the_way_out() -> None:
+    with pytest.raises(InvalidValue, match=r"orders-1 at offset 13 does not fit.*invalid=drop"):
+        read(json_options())
+    good = read(json_options(), ["shop", "_offset"], [VALUES[0], VALUES[3]])
+    assert good.to_pydict() == {"shop": ["a", "c"], "_offset": [10, 11]}
+
+
+@pytest.mark.parametrize("columns", [["_offset"], ["shop"], ["_key", "amount"]])
+def test_which_rows_there_are_does_not_depend_on_the_columns(columns: list[str]) -> None:
+    assert read(json_options(invalid="drop"), columns).num_rows == 4
+    assert read(json_options(invalid="null"), columns).num_rows == 6
+
+
+def test_case_87_avro_values() -> None:
+    written = []
+    for number in range(3):
+        out = io.BytesIO()
+        fastavro.schemaless_writer(out, AVRO, {"shop": f"s{number}", "amount": number})
+        written.append(out.getvalue())
+    options = {"valueFormat": "avro", "valueSchema": json.dumps(AVRO), "invalid": "drop"}
+    found = read(options, ["amount", "shop"], [*written, b"\xff"])
+    assert found.to_pydict() == {"amount": [0, 1, 2], "shop": ["s0", "s1", "s2"]}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"valueSchema": DDL}, "give valueFormat, too"),
+        ({"valueFormat": "json"}, "valueSchema is missing"),
+        ({"valueFormat": "xml", "valueSchema": DDL}, "valueFormat is json or avro, not 'xml'"),
+        ({"valueFormat": "json", "valueSchema": "shop"}, "valueSchema: "),
+        ({"valueFormat": "avro", "valueSchema": "{}"}, "valueSchema: "),
+        ({"valueFormat": "json", "valueSchema": "_offset int"}, "_offset are columns of every"),
+        (json_options(invalid="maybe"), "invalid is fail, null, drop, not 'maybe'"),
+        (json_options(shareGroup="g"), "together with shareGroup"),
+    ],
+)
+def test_wrong_options_are_refused(options: dict[str, str], said: str) -> None:
+    with pytest.raises(BadOption, match=said):
+        parse_typed({name.lower(): value for name, value in options.items()})
+
+
+def test_without_value_format_values_stay_bytes() -> None:
+    assert parse_typed({"subscribe": "orders"}) is None
+    assert parse_typed({"valueformat": "JSON", "valueschema": DDL}) == TypedOptions(
+        "json", DDL, "fail"
+    )
