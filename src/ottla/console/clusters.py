@@ -353,8 +353,11 @@ class Cluster:
         await self.snapshot.refresh(Kind.CLUSTER)
         found = self.snapshot.data.cluster.value
         if not isinstance(found, Missing) and found.id != self._id:
+            if self._id is None:
+                self._histories[found.id] = self._histories.pop(None)
+            else:
+                self.sampler = self._sampler(found.id)
             self._id = found.id
-            self.sampler = self._sampler(found.id)
         await self.sampler.tick()
 
     async def close(self) -> None:

@@ -92,6 +92,19 @@ async def test_what_somebody_looks_at_comes_first() -> None:
         assert now - cluster.look().data.ends[key].at_ms < 20_000
 
 
+async def test_what_is_looked_at_before_the_first_answer_is_asked_for() -> None:
+    source = FakeSource()
+    source.topic("orders")  # without a byte, so that nobody else asks for it
+    cluster = source.cluster_of()
+    cluster.snapshot.want(Kind.LOG_DIRS)
+    cluster.sampler.watch([ORDERS])
+    await cluster.tick()
+    assert ORDERS in cluster.look().data.ends
+    source.clock.advance(10_000)
+    await cluster.tick()
+    assert cluster.look().rate("topic", "orders", "records_per_s") == 0
+
+
 async def test_rates_come_from_two_samples_of_the_same_partition() -> None:
     source = shop()
     cluster = source.cluster_of()
