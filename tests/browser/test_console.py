@@ -23,6 +23,7 @@ PAGES = (
     "c/local/topics/orders?tab=readers",
     "c/local/topics/orders/messages",
     "c/local/topics/orders/messages/0/1",
+    "c/local/topics/orders/produce",
     "c/local/groups",
     "c/local/groups/billing",
     "c/local/queues",
@@ -171,7 +172,7 @@ def test_pages_name_their_things_for_screen_readers(page: Page) -> None:
                 check(new Set(ids).size === ids.length, 'ids that repeat');
                 const name = (one) => one.textContent.trim() || one.getAttribute('aria-label');
                 for (const one of all('a, button')) check(name(one), one.outerHTML);
-                for (const one of all('input, select, textarea')) {
+                for (const one of all('input:not([type=hidden]), select, textarea')) {
                     check(one.labels?.length, 'no label: ' + one.name);
                 }
                 for (const one of all('th')) check(one.scope, 'no scope: ' + one.textContent);

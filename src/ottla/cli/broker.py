@@ -113,6 +113,9 @@ def broker(
         str | None,
         typer.Option(metavar="HOST:PORT", help="The same on another address; port 0: a free one."),
     ] = None,
+    console_write: Annotated[
+        bool, typer.Option("--console-write", help="Let visitors of the console change things.")
+    ] = False,
     log_format: Annotated[
         str, typer.Option(help="Format of log lines on stderr: text or json.")
     ] = "text",
@@ -144,8 +147,7 @@ def broker(
         sets.append(f"ottla.nodes={nodes}")
     if metrics_port is not None:
         sets.append(f"ottla.metrics.listener=http://127.0.0.1:{metrics_port}")
-    if console or console_listen is not None:
-        sets.append(f"ottla.console.listener=http://{console_listen or CONSOLE_ADDRESS}")
+    sets += _of_console(console, console_listen, console_write)
     broker_config = _load(config, sets, None if secure else listen)
     directory = None if ephemeral else data_dir or Path(broker_config.get_list("log.dirs")[0])
     if secure and directory is not None:
@@ -158,6 +160,15 @@ def broker(
         from ottla.broker.running.supervisor import Setup
 
         _run_nodes(broker_config, Setup(count, directory, log_format, log_level, made))
+
+
+def _of_console(is_wanted: bool, address: str | None, may_write: bool) -> list[str]:
+    sets = []
+    if is_wanted or address is not None:
+        sets.append(f"ottla.console.listener=http://{address or CONSOLE_ADDRESS}")
+    if may_write:
+        sets.append("ottla.console.write=true")
+    return sets
 
 
 def _directory(text: str) -> Path:

@@ -52,6 +52,10 @@ def console(
         str | None,
         typer.Option(metavar="/PATH/", help="Path below which a proxy serves the console."),
     ] = None,
+    write: Annotated[
+        bool,
+        typer.Option("--write", help="Allow changes: produce, reset, configs, delete."),
+    ] = False,
     insecure: Annotated[
         bool,
         typer.Option(
@@ -60,7 +64,7 @@ def console(
     ] = False,
     open_: Annotated[bool, typer.Option("--open", help="Open it in a browser.")] = False,
 ) -> None:
-    """Look at running clusters in a browser. It only reads."""
+    """Look at running clusters in a browser. Without --write it only reads."""
     try:
         from ottla.console.settings import BadSetting, check_exposure, load
     except ModuleNotFoundError as error:  # pragma: no cover  # a base install has what this needs
@@ -68,6 +72,7 @@ def console(
     options = {
         "listener": None if listen is None else f"http://{listen}",
         "base_path": base_path,
+        "write": write or None,
     }
     try:
         settings = load(config, os.environ, options, brokers or [], command_config or "")

@@ -1,8 +1,9 @@
 """The console as a child of a broker: `python -m ottla.console`.
 
 Its standard input begins with a line of JSON: the descriptors of its listening sockets (`fds`), its
-`listener`, the broker's `bootstrap` and after how many idle seconds it leaves (`idle_exit_s`). The
-end of the input means that the broker is gone. It prints nothing to standard output.
+`listener`, the broker's `bootstrap`, whether it may `write`, and after how many idle seconds it
+leaves (`idle_exit_s`). The end of the input means that the broker is gone. It prints nothing to
+standard output.
 """
 
 from __future__ import annotations
@@ -29,9 +30,10 @@ def main() -> int:
     try:
         from ottla.console.serve import serve
 
-        cluster = ClusterSettings("local", told["bootstrap"])
+        cluster = ClusterSettings("local", told["bootstrap"], write=told["write"])
         settings = Settings(
             listener=told["listener"],
+            write=told["write"],
             idle_exit_s=told["idle_exit_s"],
             clusters=(cluster,),
         )

@@ -17,9 +17,10 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from ottla.client.errors import ClientError, KafkaError
+from ottla.console import audit
 from ottla.console.browse import Stopped
 from ottla.console.commands import Commands
-from ottla.console.guard import Guard, Role, Visitors
+from ottla.console.guard import Guard, Visitors
 from ottla.console.links import Links
 from ottla.console.problem import Refused
 from ottla.console.render import Renderer
@@ -91,9 +92,32 @@ class Console:
         one = self.cluster_settings(cluster)
         return Commands(one.bootstrap, one.command_config)
 
-    def check_change(self, request: Request, role: Role) -> None:
+    def check_change(self, request: Request) -> None:
         """Raise unless this visitor may change something in this cluster."""
-        raise Refused(403, "This console is read-only.")
+        cluster = self.cluster(request).name
+        if not self.can_write(cluster):
+            raise Refused(403, "This console is read-only; start it with --write to change things.")
+
+    def can_write(self, cluster: str) -> bool:
+        """Whether changes are allowed in this cluster."""
+        return self.settings.write and self.cluster_settings(cluster).write
+
+    def audit(
+        self, request: Request, cluster: str, operation: str, resource: str, outcome: str
+    ) -> None:
+        """Write the line of a change."""
+        host = "" if request.client is None else request.client.host
+        audit.logger.info(
+            "%s",
+            audit.line(
+                self.clock.wall_ms(),
+                cluster=cluster,
+                host=host,
+                operation=operation,
+                resource=resource,
+                outcome=outcome,
+            ),
+        )
 
     def html(
         self,
@@ -122,7 +146,7 @@ class Console:
                 "here": _here(request),
                 "refresh": int(refresh) if _is_refresh(refresh) else None,
                 "token": self.visitors.token(visitor),
-                "can_write": False,
+                "can_write": self.can_write(name),
                 "version": self.version,
                 **context,
             },

@@ -34,6 +34,21 @@ class Commands:
         one = ("--partition", str(partition), "--from", str(offset), "--max-records", "1")
         return self._line("consume", topic, options=one)
 
+    def produce(self, topic: str) -> str:
+        return self._line("produce", topic)
+
+    def set_config(self, topic: str) -> str:
+        return self._line("topic alter", topic, options=("--config", "KEY=VALUE"))
+
+    def delete_topic(self, topic: str) -> str:
+        return self._line("topic delete", topic)
+
+    def reset(self, group: str) -> str:
+        return self._line("group reset", group, options=("--to-earliest",))
+
+    def delete_group(self, group: str) -> str:
+        return self._line("group delete", group)
+
     def groups(self) -> str:
         return self._line("group list")
 

@@ -62,6 +62,24 @@ class Links:
     def raw(self, topic: str, partition: int, offset: int) -> str:
         return self._page("topics", topic, "messages", str(partition), str(offset), "raw")
 
+    def produce(self, topic: str) -> str:
+        return self._page("topics", topic, "produce")
+
+    def set_config(self, topic: str) -> str:
+        return self._page("topics", topic, "configs")
+
+    def delete_topic(self, topic: str) -> str:
+        return self._page("topics", topic, "delete")
+
+    def reset_preview(self, group: str) -> str:
+        return self._page("groups", group, "reset-preview")
+
+    def reset(self, group: str) -> str:
+        return self._page("groups", group, "reset")
+
+    def delete_group(self, group: str) -> str:
+        return self._page("groups", group, "delete")
+
     def tail(self, topic: str, **query: object) -> str:
         return self._page("topics", topic, "tail", **query)
 

@@ -7,9 +7,10 @@ from typing import Final
 from starlette.routing import Route
 
 from ottla.console.api import routes as api
-from ottla.console.pages import details, files, lists, messages, tails
+from ottla.console.pages import changes, details, files, lists, messages, tails
 
 _TOPIC: Final = "/c/{cluster}/topics/{topic}"
+_GROUP: Final = "/c/{cluster}/groups/{group}"
 _QUEUE: Final = "/c/{cluster}/queues/{queue}"
 
 
@@ -29,7 +30,14 @@ def all_routes() -> list[Route]:
         Route(f"{_TOPIC}/messages/{{partition}}/{{offset}}/raw", messages.raw_value),
         Route(f"{_TOPIC}/download", files.download),
         Route(f"{_TOPIC}/tail", tails.tail_stream),
+        Route(f"{_TOPIC}/produce", changes.produce_form),
+        Route(f"{_TOPIC}/produce", changes.produce, methods=["POST"]),
+        Route(f"{_TOPIC}/configs", changes.set_config, methods=["POST"]),
+        Route(f"{_TOPIC}/delete", changes.delete_topic, methods=["POST"]),
         Route("/c/{cluster}/groups/{group}", details.group_page),
+        Route(f"{_GROUP}/reset-preview", changes.reset_preview, methods=["POST"]),
+        Route(f"{_GROUP}/reset", changes.reset, methods=["POST"]),
+        Route(f"{_GROUP}/delete", changes.delete_group, methods=["POST"]),
         Route(_QUEUE, details.queue_page),
         Route(f"{_QUEUE}/{{topic}}/{{partition}}", details.window_page),
     ]

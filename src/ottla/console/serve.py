@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 from contextlib import contextmanager, suppress
@@ -15,7 +16,7 @@ from ottla.client.errors import ClientError
 from ottla.client.security import PLAINTEXT, Security
 from ottla.client.security_properties import read_file
 from ottla.clock import SYSTEM
-from ottla.console import clusters
+from ottla.console import audit, clusters
 from ottla.console.app import application
 from ottla.console.routes import all_routes
 from ottla.console.settings import BadSetting
@@ -93,6 +94,7 @@ def serve(
     parent: int | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT; with `parent`, until that descriptor ends or nobody asks."""
+    _log_changes()
     app = make_app(settings)
     config = uvicorn.Config(
         app,
@@ -123,6 +125,15 @@ def serve(
 
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(run())
+
+
+def _log_changes() -> None:
+    """Audit lines go to stderr as they are, one JSON object a line."""
+    lines = logging.StreamHandler()
+    lines.setFormatter(logging.Formatter("%(message)s"))
+    audit.logger.addHandler(lines)
+    audit.logger.setLevel(logging.INFO)
+    audit.logger.propagate = False
 
 
 def _parent_said(parent: int, server: _Server) -> None:

@@ -60,6 +60,7 @@ class ClusterSettings:
     name: str
     bootstrap: str
     command_config: str = ""
+    write: bool = False
     masks: tuple[Mask, ...] = ()
     hidden: tuple[str, ...] = ()
     decoders: tuple[Decode, ...] = ()
@@ -71,6 +72,8 @@ class Settings:
 
     listener: str = DEFAULT_LISTENER
     base_path: str = "/"
+    write: bool = False
+    """Whether changes are allowed, in the clusters whose own `write` is true, too."""
     hosts: tuple[str, ...] = ()
     tls_cert: str = ""
     tls_key: str = ""
@@ -154,7 +157,8 @@ def load(
     found |= {key: value for key, value in options.items() if value is not None}
     if bootstraps or not clusters:
         given = bootstraps or ["127.0.0.1:9092"]
-        clusters = [_of_option(text, command_config) for text in given]
+        write = bool(found.get("write"))
+        clusters = [_of_option(text, command_config, write=write) for text in given]
     names = [one.name for one in clusters]
     if len(set(names)) < len(names):
         raise BadSetting(f"clusters need names that differ, got {', '.join(names)}")
@@ -219,7 +223,15 @@ def _of_file(file: Path) -> tuple[dict[str, Any], list[ClusterSettings]]:
     return found, [_cluster(table, str(file)) for table in tables]
 
 
-_CLUSTER_KEYS: Final = ("name", "bootstrap", "command_config", "mask", "hide", "decode")
+_CLUSTER_KEYS: Final = (
+    "name",
+    "bootstrap",
+    "command_config",
+    "write",
+    "mask",
+    "hide",
+    "decode",
+)
 
 
 def _cluster(table: Mapping[str, Any], where: str) -> ClusterSettings:
@@ -252,10 +264,14 @@ def _cluster(table: Mapping[str, Any], where: str) -> ClusterSettings:
         _text(one.get("topics"), "topics", where)
         for one in _parts_of(table, "hide", ("topics",), where)
     ]
+    write = table.get("write", False)
+    if not isinstance(write, bool):
+        raise BadSetting(f"{where}: write is true or false, not {write!r:.80}")
     return ClusterSettings(
         _checked_name(name),
         _text(table.get("bootstrap", "127.0.0.1:9092"), "bootstrap", where),
         _text(table.get("command_config", ""), "command_config", where),
+        write,
         tuple(masks),
         tuple(hidden),
         tuple(decoders),
@@ -274,11 +290,11 @@ def _parts_of(
     return parts
 
 
-def _of_option(text: str, command_config: str) -> ClusterSettings:
+def _of_option(text: str, command_config: str, *, write: bool) -> ClusterSettings:
     name, equals, bootstrap = text.partition("=")
     if not equals:
-        return ClusterSettings("local", text, command_config)
-    return ClusterSettings(_checked_name(name), bootstrap, command_config)
+        return ClusterSettings("local", text, command_config, write)
+    return ClusterSettings(_checked_name(name), bootstrap, command_config, write)
 
 
 def _checked_name(name: str) -> str:

@@ -64,6 +64,7 @@ async def opened(
     told = {
         "listener": f"http://{listener.host}:{listener.port}",
         "bootstrap": _bootstrap(settings, addresses),
+        "write": config.get_bool("ottla.console.write"),
         "idle_exit_s": -(-config.get_int("ottla.console.idle.exit.ms") // 1000),
     }
     try:

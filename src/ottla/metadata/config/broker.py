@@ -42,7 +42,9 @@ OTHER_VARIABLES: Final = (
     "OTTLA_TEST_",
 )
 CONSOLE_VARIABLES: Final = "OTTLA_CONSOLE_"
-OF_CONSOLE_LISTENER: Final = frozenset({"OTTLA_CONSOLE_LISTENER", "OTTLA_CONSOLE_IDLE_EXIT_MS"})
+OF_CONSOLE_LISTENER: Final = frozenset(
+    {"OTTLA_CONSOLE_LISTENER", "OTTLA_CONSOLE_WRITE", "OTTLA_CONSOLE_IDLE_EXIT_MS"}
+)
 OWN_PREFIX: Final = "ottla."
 # A configuration is a page of text; a data file named by mistake must not fill the memory.
 MAX_FILE_BYTES: Final = 1024 * 1024

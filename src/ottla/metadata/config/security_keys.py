@@ -151,6 +151,8 @@ _HTTP: Final = [
            "Where to serve the web console, a process of its own; --console.",
            Matching(r"http://(\[[0-9A-Fa-f:.]+\]|[^:\[\]/\s]+):[0-9]{1,5}",
                     "http://127.0.0.1:9095")),
+    _fixed("ottla.console.write", _BOOL, "false",
+           "Whether visitors of the console may change something; --console-write."),
     _fixed("ottla.console.idle.exit.ms", _INT, 900_000,
            "The console's process ends after this time without a request; 0: never.", AtLeast(0)),
 ]  # fmt: skip

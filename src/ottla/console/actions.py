@@ -1,0 +1,138 @@
+"""Changes of a cluster. Whoever calls these has passed the gate (`guard.changes`)."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from ottla.client.admin.resets import OffsetMove, ShiftBy, ToOffset
+from ottla.client.producer.producer import Producer
+from ottla.console.browse import parse_start
+from ottla.console.problem import Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ottla.client.admin.resets import ResetTarget
+    from ottla.client.producer.types import RecordMetadata
+    from ottla.console.clusters import ClusterSettings
+
+ENCODINGS: Final = ("text", "json", "base64", "null")
+MAX_HEADERS: Final = 100
+TARGETS: Final = ("earliest", "latest", "offset", "shift", "time")
+
+
+def contents(text: str, encoding: str) -> bytes | None:
+    """A key or a value as it was typed."""
+    if encoding == "null":
+        return None
+    if encoding == "base64":
+        try:
+            return base64.b64decode(text, validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise Refused(400, f"This is not base64: {error}.") from error
+    if encoding == "json":
+        try:
+            json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise Refused(400, f"This is not JSON: {error}.") from error
+    elif encoding != "text":
+        raise Refused(400, f"An encoding is one of {', '.join(ENCODINGS)}.")
+    return text.replace("\r\n", "\n").encode("utf-8", "surrogatepass")
+
+
+def headers(text: str) -> list[tuple[str, bytes | None]]:
+    """Lines of `name: value`."""
+    found: list[tuple[str, bytes | None]] = []
+    for line in filter(None, (one.strip() for one in text.splitlines())):
+        name, colon, value = line.partition(":")
+        if not colon or not name.strip():
+            raise Refused(400, "A header is a line such as source: web.")
+        found.append((name.strip(), value.strip().encode()))
+    if len(found) > MAX_HEADERS:
+        raise Refused(400, f"At most {MAX_HEADERS} headers.")
+    return found
+
+
+async def produce(
+    cluster: ClusterSettings,
+    topic: str,
+    key: bytes | None,
+    value: bytes | None,
+    pairs: Sequence[tuple[str, bytes | None]],
+    partition: int | None,
+) -> RecordMetadata:
+    """Send one record; a topic that does not exist is not made."""
+    async with Producer(
+        cluster.bootstrap,
+        client_id="ottla-console",
+        security=cluster.security,
+        max_block_ms=5_000,
+        delivery_timeout_ms=10_000,
+        request_timeout_ms=5_000,
+    ) as producer:
+        return await producer.send(topic, value, key=key, headers=list(pairs), partition=partition)
+
+
+def reset_target(kind: str, text: str, now: datetime) -> ResetTarget:
+    """Where a group is to go, as the form says it."""
+    if kind in ("earliest", "latest"):
+        return kind  # type: ignore[return-value]  # one of the two
+    if kind == "time":
+        start = parse_start(f"time:{text}", now)
+        return datetime.fromtimestamp(start.time_ms / 1000, UTC)
+    sign = text.removeprefix("-")
+    if kind in ("offset", "shift") and sign.isdecimal() and len(sign) < 19:
+        return ToOffset(max(0, int(text))) if kind == "offset" else ShiftBy(int(text))
+    raise Refused(400, f"{kind} needs a number.")
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What a reset would do."""
+
+    moves: tuple[OffsetMove, ...]
+    again: int
+    """Records that would be read again."""
+    skipped: int
+
+
+def preview(moves: Sequence[OffsetMove]) -> Preview:
+    """Counts what is read again and what is skipped, where there was an offset before."""
+    known = [(one.before, one.after) for one in moves if one.before is not None]
+    return Preview(
+        tuple(moves),
+        sum(max(0, before - after) for before, after in known),
+        sum(max(0, after - before) for before, after in known),
+    )
+
+
+def signed(secret: bytes, group: str, moves: Sequence[OffsetMove]) -> str:
+    """The moves for a form: applied as previewed, or not at all."""
+    body = json.dumps(
+        [group, [[one.topic, one.partition, one.before, one.after] for one in moves]]
+    ).encode()
+    mark = hmac.new(secret, body, hashlib.sha256).hexdigest()
+    return f"{mark}.{base64.urlsafe_b64encode(body).decode()}"
+
+
+def verified(secret: bytes, group: str, text: str) -> Mapping[tuple[str, int], int]:
+    """The new offsets of signed moves; raises if they are not ours, or of another group."""
+    mark, _, encoded = text.partition(".")
+    try:
+        body = base64.urlsafe_b64decode(encoded)
+    except (binascii.Error, ValueError):
+        body = b""
+    right = hmac.new(secret, body, hashlib.sha256).hexdigest()
+    if not hmac.compare_digest(mark.encode(), right.encode()):
+        raise Refused(409, "The preview is not valid any more; make another one.")
+    of, moves = json.loads(body)
+    if of != group:
+        raise Refused(409, "The preview is of another group; make another one.")
+    return {(topic, partition): after for topic, partition, _, after in moves}
