@@ -286,8 +286,7 @@ class Node:
 
     async def stop(self) -> None:
         """Stop serving and leave a directory that starts without recovery."""
-        for server in self.servers:
-            server.close()
+        self._close_servers()
         await self._end_work()
         await self.dispatcher.connections.close()
         # From here on the image may have new leaders for logs this node still has open.
@@ -303,8 +302,7 @@ class Node:
 
     async def kill(self) -> None:
         """End as a process does that is killed: nothing is answered, synced or told."""
-        for server in self.servers:
-            server.close()
+        self._close_servers()
         self._end_watch()
         for connection in self.dispatcher.connections:
             connection.abort()
@@ -488,9 +486,13 @@ class Node:
         await self.workers.ended()
         self.data.close()
 
-    async def _undo(self) -> None:
+    def _close_servers(self) -> None:
         for server in self.servers:
             server.close()
+        self.dispatcher.connections.end()
+
+    async def _undo(self) -> None:
+        self._close_servers()
         if self.console is not None:
             await self.workers.run(self.console.close)
         await self.entrance.stop_looking()

@@ -52,6 +52,7 @@ class Connections:
         self._told: dict[str, float] = {}
         self._ended: deque[Connection] = deque()
         self.refused = 0
+        self._is_over = False
         self.most = INT_MAX
         """Beside max.connections: a process has a limit of open files, and logs need some."""
         settings.watch(self._close_surplus)
@@ -69,6 +70,9 @@ class Connections:
         host, listener = connection.peer.host, connection.peer.listener
         self._hosts[host] += 1
         self._listeners[listener] += 1
+        if self._is_over:
+            connection.abort()
+            return
         of_address = settings.max_connections_per_ip
         if settings.address_limits:
             of_address = settings.address_limits.get(canonical_host(host), of_address)
@@ -121,6 +125,10 @@ class Connections:
             self._ended.popleft().close()
         if self._ended:
             asyncio.get_running_loop().call_soon(self._close_ended)
+
+    def end(self) -> None:
+        """Take no more: a listening socket that was closed may have accepted some just before."""
+        self._is_over = True
 
     async def close(self) -> None:
         """Close all connections after their pending responses are sent."""
