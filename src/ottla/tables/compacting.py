@@ -5,6 +5,7 @@
   partition that has had no new file for an hour. A file from 0.75 of the target on is left. So a
   row is written once for each factor 8 between a commit's file and the target: four times for
   files of 180 KiB.
+- Iceberg partitions that are older than the table's retention as a whole leave it.
 - Snapshots are kept for a day, at least 10 and at most 100 of them.
 - A file that no kept snapshot names is deleted when it is older than the grace: a reader, or a
   commit that is under way, may still use it. Files whose names are not ours are never deleted.
@@ -15,6 +16,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from dataclasses import dataclass
+from datetime import MAXYEAR, MINYEAR, UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -30,11 +32,14 @@ SMALLEST_CLASS: Final = 2 * 1024
 FULL: Final = 0.75
 """Share of the target from which a file is not merged again."""
 MOST_INPUTS: Final = 16
-QUIET_MS: Final = 3_600_000
+HOUR_MS: Final = 3_600_000
+QUIET_MS: Final = HOUR_MS
 LEAST_SNAPSHOTS: Final = 10
 MOST_SNAPSHOTS: Final = 100
 EXPIRED_AT_ONCE: Final = 20
 """Expiring rewrites the metadata: it waits until so many snapshots can go."""
+
+_HOURS: Final = {"day(_timestamp)": 24, "hour(_timestamp)": 1}
 
 # Of the worker, and of pyiceberg for this table's metadata.
 _OURS: Final = re.compile(
@@ -92,6 +97,30 @@ def _groups(files: list[DataFile], least: int, target_bytes: int) -> list[tuple[
         group.append(file)
     groups.append(tuple(group))
     return [one for one in groups if len(one) >= least]
+
+
+def plan_retention(
+    files: Iterable[DataFile], partition: str | None, now_ms: int, retention_ms: int
+) -> list[DataFile]:
+    """Files of Iceberg partitions that are older as a whole; none if the time is negative."""
+    if retention_ms < 0 or partition is None or partition == "none":
+        return []
+    oldest = now_ms - retention_ms
+    return [
+        file
+        for file in files
+        if file.bucket is not None and _end_ms(file.bucket, partition) <= oldest
+    ]
+
+
+def _end_ms(bucket: int, partition: str) -> int:
+    """When an Iceberg partition ends."""
+    if partition == "month(_timestamp)":
+        year, month = divmod(bucket + 1, 12)
+        if not MINYEAR <= 1970 + year <= MAXYEAR:
+            return bucket * 31 * 24 * HOUR_MS
+        return int(datetime(1970 + year, month + 1, 1, tzinfo=UTC).timestamp()) * 1000
+    return (bucket + 1) * _HOURS[partition] * HOUR_MS
 
 
 def size_class(size: int) -> int:

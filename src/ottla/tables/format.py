@@ -175,8 +175,13 @@ class TableFormat(Protocol):
     def files(self, state: TableState) -> list[DataFile]:
         """The files of the current snapshot."""
 
-    def replace(self, state: TableState, old: Sequence[DataFile], new: NewFile) -> TableState:
-        """Put one file in the place of others; `CommitRefused` if the table has moved on."""
+    def replace(
+        self, state: TableState, old: Sequence[DataFile], new: NewFile | None, why: str
+    ) -> TableState:
+        """Put one file, or none, in the place of others; the snapshot says why.
+
+        `CommitRefused` if the table has moved on.
+        """
 
     def snapshots(self, state: TableState) -> tuple[list[SnapshotInfo], set[int]]:
         """The kept snapshots, and those that a branch or tag names."""

@@ -179,16 +179,19 @@ class IcebergTables:
             (one for one in transaction._requirements if isinstance(one, _OF_COLUMNS)),
         )
 
-    def replace(self, state: TableState, old: Sequence[DataFile], new: NewFile) -> TableState:
+    def replace(
+        self, state: TableState, old: Sequence[DataFile], new: NewFile | None, why: str
+    ) -> TableState:
         table = _table(state)
         urls = {one.url for one in old}
         transaction = table.transaction()
-        summary = {"ottla.op": "compact", "ottla.next": dump_offsets(state.next)}
+        summary = {"ottla.op": why, "ottla.next": dump_offsets(state.next)}
         overwrite = transaction.update_snapshot(snapshot_properties=summary).overwrite()
         for entry in _entries(table):
             if entry.data_file.file_path in urls:
                 overwrite.delete_data_file(entry.data_file)
-        overwrite.append_data_file(_data_file(table.metadata, new))
+        if new is not None:
+            overwrite.append_data_file(_data_file(table.metadata, new))
         overwrite.commit()
         return self._hand_over(
             state,

@@ -9,6 +9,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Final
 
 from ottla.client.reader.reader import Reader
+from ottla.clock import SYSTEM
 from ottla.errors import OttlaError
 from ottla.tables.converting import Converter
 from ottla.tables.names import dead_letter_table, topic_id_bytes
@@ -145,19 +146,23 @@ async def verify(
     is_compacted = "compact" in (policy.value or "")
     has_values = settings.value_format == "raw" or settings.keep_value
     topic_id = topic_id_bytes(state.topic_id)
+    oldest_us = None
+    if settings.retention_ms >= 0:
+        oldest_us = (SYSTEM.wall_ms() - settings.retention_ms) * 1000
     windows = list(_windows(state, log.starts))
     if sample is not None and sample < len(windows):
         windows = sorted(choose(windows, sample))
     found = []
     for number, start, end in windows:
-        theirs = await _in_log(
-            bootstrap, security, settings.topic, topic_id, has_values, number, start, end
+        theirs, old = await _in_log(
+            bootstrap, security, settings.topic, topic_id, has_values, number, start, end, oldest_us
         )
         ours = await asyncio.to_thread(_in_tables, tables, parts, has_values, number, start, end)
         if is_compacted:
             # The log has dropped older values of a key since; the table keeps what it saw.
             ours = {one: hashes for one, hashes in ours.items() if one in theirs}
-        found.append(_compared(number, start, end, theirs, ours))
+        kept = {one: hashes for one, hashes in theirs.items() if one in ours or one not in old}
+        found.append(_compared(number, start, end, kept, ours))
     return found
 
 
@@ -180,15 +185,17 @@ def _add(rows: _Rows, offsets: pa.Array, keys: pa.Array, values: pa.Array | None
 
 async def _in_log(
     bootstrap: str, security: Security, topic: str, topic_id: bytes, has_values: bool, number: int,
-    start: int, end: int,
-) -> _Rows:  # fmt: skip
+    start: int, end: int, oldest_us: int | None,
+) -> tuple[_Rows, set[int]]:  # fmt: skip
+    """Rows of the log, and which of them are so old that the table may have dropped them."""
     rows: _Rows = {}
+    old: set[int] = set()
     reader = Reader(
         bootstrap,
         topic,
         start={number: start},
         stop={number: end},
-        columns=("key", "value", "offset"),
+        columns=("key", "value", "offset", "timestamp"),
         isolation_level="read_committed",
         topic_id=topic_id,
         max_batch_bytes=8 * MIB,
@@ -198,8 +205,13 @@ async def _in_log(
     async with reader:
         async for batch in reader:
             values = batch.column("value") if has_values else None
-            _add(rows, batch.column("offset"), batch.column("key"), values)
-    return rows
+            offsets = batch.column("offset")
+            _add(rows, offsets, batch.column("key"), values)
+            if oldest_us is not None:
+                times = batch.column("timestamp").cast("int64").to_pylist()
+                pairs = zip(offsets.to_pylist(), times, strict=True)
+                old |= {offset for offset, time in pairs if time < oldest_us}
+    return rows, old
 
 
 def _in_tables(

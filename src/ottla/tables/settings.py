@@ -48,6 +48,7 @@ class TopicSettings:
     start: str
     snapshot_retention_ms: int
     delete_grace_ms: int
+    retention_ms: int = -1
     value_format: str = "raw"
     value_schema: str = ""
     keep_value: bool = False
@@ -104,6 +105,7 @@ def topic_settings(topic: str, values: Mapping[str, str]) -> TopicSettings | Non
         config.get_str("ottla.table.start"),
         config.get_int("ottla.table.snapshot.retention.ms"),
         config.get_int("ottla.table.delete.grace.ms"),
+        config.get_int("ottla.table.retention.ms"),
         config.get_str("ottla.table.value.format"),
         config.get_str("ottla.table.value.schema"),
         config.get_bool("ottla.table.keep.value"),

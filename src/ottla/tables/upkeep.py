@@ -11,7 +11,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
-from ottla.tables.compacting import is_rubbish, plan_compaction, plan_expiry
+from ottla.tables.compacting import is_rubbish, plan_compaction, plan_expiry, plan_retention
 from ottla.tables.errors import CommitRefused
 from ottla.tables.merging import merge
 from ottla.tables.position import trouble
@@ -39,7 +39,8 @@ class Upkeep:
         self._swept_ms: int | None = None
 
     async def step(self, spool: Path, now_ms: int) -> None:
-        """What is due: at most one merge, an expiry, and a sweep once an hour."""
+        """What is due: old rows, at most one merge, an expiry, and a sweep once an hour."""
+        await self.retain(now_ms)
         await self.compact(spool, now_ms, most=1)
         await self.expire(now_ms)
         if self._swept_ms is None or now_ms - self._swept_ms >= SWEEP_MS:
@@ -67,7 +68,7 @@ class Upkeep:
             await self._warehouse.upload(made.spool, made.url)
             await asyncio.to_thread(made.spool.unlink)
             try:
-                await asyncio.to_thread(self._tables.replace, state, groups[0], made)
+                await asyncio.to_thread(self._tables.replace, state, groups[0], made, "compact")
             except CommitRefused:
                 await self._warehouse.delete(made.url)
                 return done
@@ -78,6 +79,19 @@ class Upkeep:
         """The table, None if somebody has to decide first what becomes of it."""
         state = await asyncio.to_thread(self._tables.load, self._settings.table)
         return None if state is None or trouble(state, state.topic_id) is not None else state
+
+    async def retain(self, now_ms: int) -> int:
+        """Drop what is older than the table's retention; how many files."""
+        if self._settings.retention_ms < 0 or (state := await self._sound()) is None:
+            return 0
+        files = await asyncio.to_thread(self._tables.files, state)
+        old = plan_retention(files, state.partition, now_ms, self._settings.retention_ms)
+        if old:
+            try:
+                await asyncio.to_thread(self._tables.replace, state, old, None, "retention")
+            except CommitRefused:
+                return 0
+        return len(old)
 
     async def expire(self, now_ms: int) -> int:
         """Forget old snapshots; how many."""

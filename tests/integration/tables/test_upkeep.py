@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyiceberg.transforms import HourTransform
 
+from ottla.client.admin.admin import Admin
+from ottla.client.security import PLAINTEXT
 from ottla.clock import SYSTEM
 from ottla.tables.errors import CommitRefused
 from ottla.tables.format import Commit
+from ottla.tables.inspecting import verify
 from ottla.tables.settings import topic_settings
 from ottla.tables.upkeep import Upkeep
 from ottla.tables.warehouse import Warehouse
@@ -132,6 +135,28 @@ async def test_files_of_an_older_partition_spec_are_left(place: Place, tmp_path:
     tables.close()
     assert found == [(0, 1), (0, 1), (5 * 24, 2)]
     assert place.values() == [b"a", b"a", b"b", b"b"]
+
+
+async def test_case_65_old_days_leave_the_table_and_not_the_topic(place: Place) -> None:
+    await place.create()
+    await place.fill([b"old"], timestamp_ms=5 * 24 * HOUR)
+    await place.fill([b"new"])
+    await place.run_once()
+    keys = {"ottla.table.enable": "true", "ottla.table.retention.ms": str(24 * HOUR)}
+    settings = topic_settings(place.topic, keys)
+    assert settings is not None
+    tables = place.tables()
+    work = Upkeep(tables, Warehouse(place.settings.warehouse), settings)
+    assert await work.retain(SYSTEM.wall_ms()) == 1
+    assert await work.retain(SYSTEM.wall_ms()) == 0
+    assert (place.values(), place.state().next) == ([b"new"], {0: 2})
+    async with Admin(place.bootstrap) as admin:
+        [found] = await verify(place.bootstrap, PLAINTEXT, admin, tables, settings)
+    tables.close()
+    assert not found.is_wrong
+    await place.fill([b"more"])
+    assert await place.run_once() == {0: 3}
+    assert place.values() == [b"new", b"more"]
 
 
 async def test_a_table_that_was_rolled_back_is_left_alone(place: Place, tmp_path: Path) -> None:

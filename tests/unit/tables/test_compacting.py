@@ -11,6 +11,7 @@ from ottla.tables.compacting import (
     is_rubbish,
     plan_compaction,
     plan_expiry,
+    plan_retention,
     size_class,
 )
 from ottla.tables.format import DataFile
@@ -87,6 +88,26 @@ def test_case_62_a_row_is_written_at_most_four_times() -> None:
             files.append(DataFile(f"m{written}", 1, size, 0, (0, 0), (low, high), NOW))
     assert len(files) < 30
     assert written <= 4 * kept
+
+
+@pytest.mark.parametrize(
+    ("partition", "buckets", "count"),
+    [
+        (DAY, [0, 8, 9, 10], 3),
+        ("hour(_timestamp)", [0, 238, 239, 240], 3),
+        ("month(_timestamp)", [-13, -1, 0, 10**6], 2),
+    ],
+)
+def test_case_65_whole_partitions_that_are_older_go(
+    partition: str, buckets: list[int], count: int
+) -> None:
+    hour = 3_600_000
+    files = [file(number, bucket=bucket) for number, bucket in enumerate(buckets)]
+    now = 13 * 24 * hour
+    gone = plan_retention(files, partition, now, 3 * 24 * hour)
+    assert [one.bucket for one in gone] == buckets[:count]
+    assert plan_retention(files, partition, now, -1) == []
+    assert plan_retention(files, "none", now, 0) == []
 
 
 def test_snapshots_are_forgotten_twenty_at_a_time() -> None:
