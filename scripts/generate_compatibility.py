@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from ottla.broker.serving.apis import SERVED
+from ottla.registry.routes import ROUTES
 from ottla.wire.messages import message
 from ottla.wire.schema import API_NAMES
 
@@ -74,6 +75,24 @@ turns.
 """
 
 
+REGISTRY = """
+## The schema registry
+
+Confluent's REST API, as far as confluent-kafka's client uses it and some more. Not there:
+exporters, keys of encryption (KEK, DEK) and associations, which are answered with 404; the
+settings `alias`, `defaultMetadata`, `overrideMetadata`, `defaultRuleSet` and `overrideRuleSet`,
+which are refused. Rules (`ruleSet`) are stored and given back, not executed. A GUID is the MD5 of
+the schema with its references, metadata and rules; another registry may give the same schema
+another one.
+
+Different from Confluent's on purpose: versions and ids are never given a second time, also after a
+hard delete; and a version that a soft-deleted one references cannot be hard-deleted.
+
+| method and path |
+|---|
+"""
+
+
 def page() -> str:
     rows = []
     for key, served in sorted(SERVED.items()):
@@ -83,7 +102,8 @@ def page() -> str:
         if served.listed_min is not None:
             versions += f" (listed from {served.listed_min}, as Kafka does)"
         rows.append(f"| {key} | {name} | {versions} |\n")
-    return HEAD + "".join(rows) + MISSING
+    paths = "".join(f"| `{route}` |\n" for route in ROUTES)
+    return HEAD + "".join(rows) + MISSING + REGISTRY + paths
 
 
 def main() -> int:

@@ -49,6 +49,7 @@ NO_DEFAULT = object()
 # Kafka counts its tags from 0; these begin far above, where no protocol revision will get to.
 EXTENSIONS = [
     ("DescribeClusterRequest", "with_state", "bool", False, 10_000),
+    ("DescribeClusterResponse", "registry_url", "string", "", 10_000),
     ("DescribeClusterBroker", "state", "int8", -1, 10_000),
     ("DescribeClusterBroker", "lease_left_ms", "int32", -1, 10_001),
     ("DescribeClusterBroker", "leaders", "int32", -1, 10_002),

@@ -95,6 +95,11 @@ if TYPE_CHECKING:
         ConsumerGroupMetadata,
         OffsetAndMetadata,
     )
+    from ottla.schemas.registry_client import (
+        Compatibility,
+        RegisteredSchema,
+        SchemaRegistry,
+    )
     from ottla.streams.streamer import (
         Streamer,
         connect,
@@ -116,6 +121,7 @@ __all__ = [
     "Acl",
     "Admin",
     "ClusterDescription",
+    "Compatibility",
     "ConfigEntry",
     "ConfigSource",
     "Consumer",
@@ -142,6 +148,8 @@ __all__ = [
     "Reassignment",
     "Record",
     "RecordMetadata",
+    "RegisteredSchema",
+    "SchemaRegistry",
     "Secured",
     "Security",
     "ShareConsumer",
@@ -183,6 +191,7 @@ _HOMES = {
     "Acl": "ottla.client.admin.types",
     "Admin": "ottla.client.admin.admin",
     "ClusterDescription": "ottla.client.admin.types",
+    "Compatibility": "ottla.schemas.registry_client",
     "ConfigEntry": "ottla.client.admin.types",
     "ConfigSource": "ottla.client.admin.types",
     "Consumer": "ottla.client.consumer.consumer",
@@ -209,6 +218,8 @@ _HOMES = {
     "Reader": "ottla.client.reader.reader",
     "Record": "ottla.client.reader.types",
     "RecordMetadata": "ottla.client.producer.types",
+    "RegisteredSchema": "ottla.schemas.registry_client",
+    "SchemaRegistry": "ottla.schemas.registry_client",
     "Secured": "ottla.testing.secured",
     "Security": "ottla.client.security",
     "ShareConsumer": "ottla.client.share.consumer",

@@ -124,6 +124,10 @@ if TYPE_CHECKING:
         SchemaError,
         SchemaTooLarge,
     )
+    from ottla.schemas.registry_client import (
+        RegistryRefused,
+        RegistryUnreachable,
+    )
     from ottla.security.errors import (
         BadSecuritySetting,
         CertificateProblem,
@@ -327,6 +331,8 @@ __all__ = [
     "ProtocolRequired",
     "RecordNotHeld",
     "RecordTooLarge",
+    "RegistryRefused",
+    "RegistryUnreachable",
     "RequestTimedOut",
     "SameGroupSameMode",
     "SchemaError",
@@ -481,6 +487,8 @@ _HOMES = {
     "ProtocolRequired": "ottla.streams.errors",
     "RecordNotHeld": "ottla.client.share.types",
     "RecordTooLarge": "ottla.client.producer.types",
+    "RegistryRefused": "ottla.schemas.registry_client",
+    "RegistryUnreachable": "ottla.schemas.registry_client",
     "RequestTimedOut": "ottla.client.errors",
     "SameGroupSameMode": "ottla.streams.errors",
     "SchemaError": "ottla.schemas.model",

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from ottla.metadata.changes.apply import Change, Decision
     from ottla.metadata.config.broker import BrokerConfig
-    from ottla.metadata.image import Broker, Endpoint, MetadataImage
+    from ottla.metadata.image import Broker, Endpoint, MetadataImage, Topic
     from ottla.metadata.metadata import Metadata
 
 logger = logging.getLogger(__name__)
@@ -31,10 +31,17 @@ class Cluster:
         self.node_id = config.node_id
         self._producer_ids = ProducerIds(metadata, self.node_id)
         self._failing = False
+        runs_registry = config.parsed("ottla.registry.listener") is not None
+        self.registry_topic = config.get_str("ottla.registry.topic") if runs_registry else None
+        """The topic that the registry of this broker writes, if it runs one."""
 
     @property
     def image(self) -> MetadataImage:
         return self._metadata.image
+
+    def is_own(self, topic: Topic) -> bool:
+        """Whether the broker alone writes a topic."""
+        return topic.internal or topic.name == self.registry_topic
 
     def endpoints(self, listener: str) -> list[tuple[Broker, Endpoint]]:
         """The brokers that are up, with the address of their listener of this name."""

@@ -137,7 +137,7 @@ async def delete_topic(cluster: Cluster, find: Callable[[MetadataImage], Topic])
 
     def decide(image: MetadataImage) -> list[Change]:
         topic = find(image)
-        if topic.internal:
+        if cluster.is_own(topic):
             raise ApiError(ErrorCode.INVALID_REQUEST, f"Topic '{topic.name}' is the broker's own.")
         if not cluster.config.get_bool("delete.topic.enable"):
             raise ApiError(ErrorCode.POLICY_VIOLATION, "delete.topic.enable is false.")

@@ -49,6 +49,7 @@ COMMANDS: Final[dict[str, tuple[str, ...]]] = {
     "user": ("user",),
     "acl": ("acl",),
     "quota": ("quota",),
+    "registry": ("registry",),
 }
 
 COMPLETING: Final = "_OTTLA_COMPLETE"

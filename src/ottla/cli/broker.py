@@ -36,6 +36,8 @@ Examples:
 
   ottla broker --console                           and a web page to look at it, on 127.0.0.1:9095
 
+  ottla broker --registry                          with a schema registry on 127.0.0.1:8081
+
   ottla broker --nodes 4                           four cores, one address, one directory
 
   ottla broker --secure --listen 0.0.0.0:9093 --host broker.example.com
@@ -99,6 +101,10 @@ def broker(
             help="Start although anyone on the network can come in; for networks of your own.",
         ),
     ] = False,
+    registry: Annotated[
+        bool,
+        typer.Option("--registry", help="Serve a schema registry on 127.0.0.1:8081, too."),
+    ] = False,
     metrics_port: Annotated[
         int | None,
         typer.Option(
@@ -141,12 +147,16 @@ def broker(
     ):
         if is_wrong:
             _fail(why)
-    if insecure:
-        sets.append("ottla.allow.insecure.listeners=true")
-    if nodes is not None:
-        sets.append(f"ottla.nodes={nodes}")
-    if metrics_port is not None:
-        sets.append(f"ottla.metrics.listener=http://127.0.0.1:{metrics_port}")
+    sets += [
+        setting
+        for is_given, setting in (
+            (insecure, "ottla.allow.insecure.listeners=true"),
+            (nodes is not None, f"ottla.nodes={nodes}"),
+            (registry, f"ottla.registry.listener={'https' if secure else 'http'}://127.0.0.1:8081"),
+            (metrics_port is not None, f"ottla.metrics.listener=http://127.0.0.1:{metrics_port}"),
+        )
+        if is_given
+    ]
     sets += _of_console(console, console_listen, console_write)
     broker_config = _load(config, sets, None if secure else listen)
     directory = None if ephemeral else data_dir or Path(broker_config.get_list("log.dirs")[0])
@@ -265,6 +275,8 @@ def _announce(node: Node, secured: Path | None) -> None:
         problem = admin_problem(secured, node.image)
     _tell_ready(node.addresses, secured, problem)
     _tell_console(None if node.console is None else node.console.url)
+    if node.registry_url is not None:
+        print(f"ottla broker: schema registry at {node.registry_url}", file=sys.stderr, flush=True)
 
 
 def _tell_ready(

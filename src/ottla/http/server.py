@@ -30,11 +30,21 @@ class HttpServer:
     """`await server.start(sockets)` serves the routes; `await server.close()` ends it."""
 
     def __init__(
-        self, routes: Routes, limits: Limits, tls: Callable[[], ssl.SSLContext] | None = None
+        self,
+        routes: Routes,
+        limits: Limits,
+        tls: Callable[[], ssl.SSLContext] | None = None,
+        told: Callable[[Refused], Answer] = lambda refused: refused.answer,
+        count: Callable[[Answer], None] = lambda _: None,
     ) -> None:
-        """`tls` is asked at every connection, so that it can give a renewed certificate."""
+        """`tls` is asked at every connection, so that it can give a renewed certificate.
+
+        `told` makes the answer to what is refused; `count` sees each answer to a whole request.
+        """
         self._routes = routes
         self._limits = limits
+        self.told = told
+        self.count = count
         self._tls = tls
         self._servers: list[asyncio.Server] = []
         self._connections: set[Connection] = set()
@@ -127,7 +137,7 @@ class Connection(asyncio.Protocol):
         try:
             request = self._exchange.next_request()
         except Refused as refused:
-            self._send_last(refused.answer)
+            self._send_last(self._server.told(refused))
             return
         if request is not None:
             self._stop_waiting()
@@ -143,10 +153,11 @@ class Connection(asyncio.Protocol):
         try:
             answer = await self._routes.answer(request)
         except Refused as refused:
-            answer = refused.answer
+            answer = self._server.told(refused)
         except Exception:
             logger.exception("%s %s failed", request.method, request.path[:200])
-            answer = Answer.text(500, "the server failed; its log says why")
+            answer = self._server.told(Refused(500, "the server failed; its log says why"))
+        self._server.count(answer)
         self._write(self._exchange.answered(answer))
         try:
             await asyncio.wait_for(self._drained.wait(), self._limits.request_seconds)
@@ -188,7 +199,15 @@ class Connection(asyncio.Protocol):
         if self._deadline is not None:
             self._deadline.cancel()
         loop = asyncio.get_running_loop()
-        self._deadline = loop.call_later(seconds, self._transport.abort)
+        self._deadline = loop.call_later(seconds, self._time_is_up)
+
+    def _time_is_up(self) -> None:
+        if self._arriving and not self._transport.is_closing():
+            seconds = self._limits.request_seconds
+            refused = Refused(408, f"a request must arrive within {seconds:g} s")
+            self._send_last(self._server.told(refused))
+        else:
+            self._transport.abort()
 
     def _stop_waiting(self) -> None:
         self._arriving = False

@@ -49,7 +49,10 @@ class Leader(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where clients reach one listener. `protocol` is PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL."""
+    """Where clients reach one listener.
+
+    `protocol` is PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL; of the registry HTTP or HTTPS.
+    """
 
     host: str
     port: int

@@ -511,6 +511,10 @@ class Admin(Twin[AsyncAdmin]):
         """
         self._run(self._async.forget_node(node))
 
+    def registry_url(self) -> str | None:
+        """Where the broker serves a schema registry; None if it does not, or does not say."""
+        return self._run(self._async.registry_url())
+
     def elect_leaders(
         self, partitions: Iterable[TopicPartition] | None = None, *, unclean: bool = False
     ) -> list[TopicPartition]:

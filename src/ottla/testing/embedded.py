@@ -6,7 +6,8 @@
 It runs an event loop in a thread of its own, so that blocking clients can be used beside it, and
 works as `async with` too. Without a directory it keeps its data in a temporary one and does not
 sync it; with a directory the data stays, as durable as that of `ottla broker`. With
-`security=Secured(...)` it wants TLS and a login.
+`security=Secured(...)` it wants TLS and a login. With `registry=True` it serves a schema registry
+at `registry_url`.
 
 With `nodes=3` it is three nodes, to test how a client takes the death of a broker and the move of
 a partition:
@@ -90,6 +91,7 @@ class EmbeddedBroker:
         processes: bool = False,
         security: Secured | None = None,
         console: bool = False,
+        registry: bool = False,
     ) -> None:
         if not isinstance(data_dir, str | os.PathLike | None):
             raise arguments.wrong_type("data_dir", "a path", data_dir)
@@ -107,6 +109,8 @@ class EmbeddedBroker:
         self._host = host
         self._port = port
         self._node_count = nodes
+        arguments.flag("registry", registry)
+        self._registry = registry
         self._settings = {**TEST_DEFAULTS, **given}
         self._security = security
         self._console = console
@@ -124,6 +128,10 @@ class EmbeddedBroker:
         listening = {"listeners": f"PLAINTEXT://{self._host}:{port}"}
         if self._security is not None:
             listening = self._security.config(self._host, port)
+        if self._registry:
+            has_tls = self._security is not None and self._security.has_tls
+            address = f"{'https' if has_tls else 'http'}://{self._host}:0"
+            listening["ottla.registry.listener"] = address
         chosen = {**listening, **self._settings}
         if self._console and node_id == 1:
             chosen.setdefault("ottla.console.listener", "http://127.0.0.1:0")
@@ -136,6 +144,16 @@ class EmbeddedBroker:
     def bootstrap(self) -> str:
         """host:port for `bootstrap.servers`; with several nodes, that of each that runs."""
         return ",".join(self.nodes.values())
+
+    @property
+    def registry_url(self) -> str:
+        """Where its schema registry is; the broker is made with `registry=True`."""
+        if self._nodes is None:
+            raise BrokerNotRunning("the broker is not running; use it in a with block")
+        url = self._nodes.any.registry_url
+        if url is None:
+            raise BadArgument("this broker serves no schema registry; make it with registry=True")
+        return url
 
     @property
     def nodes(self) -> dict[int, str]:

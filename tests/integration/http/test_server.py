@@ -119,9 +119,12 @@ async def test_case_96_a_head_that_does_not_end_is_refused() -> None:
 
 @pytest.mark.parametrize("sent", [b"", b"GET /lo", post(b"half")[:-2]])
 async def test_a_client_that_stops_sending_is_cut_off(sent: bytes) -> None:
+    """One that has begun a request is told why."""
     async with serving(replace(LIMITS, request_seconds=0.2, idle_seconds=0.2)) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(sent)
+        if sent:
+            assert (await answer_of(reader))[0] == 408
         with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
             await reader.readexactly(1)
         writer.close()
@@ -137,6 +140,7 @@ async def test_a_byte_now_and_then_does_not_put_off_the_end() -> None:
                 await asyncio.sleep(0.05)
 
         dripping = asyncio.create_task(drip())
+        assert (await answer_of(reader))[0] == 408
         with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
             await reader.readexactly(1)
         dripping.cancel()

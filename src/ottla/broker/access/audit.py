@@ -167,16 +167,29 @@ class Audit:
         self, context: RequestContext, operation: Operation, resource: Resource, name: str
     ) -> None:
         """A client asked for what it may not."""
+        api = API_NAMES[context.api_key]
+        self.denied_api(context.peer, api, operation, resource, name, context.client_id or "")
+
+    def denied_api(
+        self,
+        peer: Peer,
+        api: str,
+        operation: Operation,
+        resource: Resource,
+        name: str,
+        client_id: str = "",
+    ) -> None:
+        """The same of an API that has a name, and no number."""
         line = Line(
             "deny",
             "denied",
-            api=API_NAMES[context.api_key],
+            api=api,
             operation=_word(operation),
             resource=f"{_word(resource)}:{name}",
-            client_id=context.client_id or "",
+            client_id=client_id,
         )
-        key = context.peer.principal, operation, resource, name
-        told = _of(context.peer, line)
+        key = peer.principal, operation, resource, name
+        told = _of(peer, line)
         if self._denials.is_first(key, told, self._clock.monotonic()):
             self._tell(told)
 

@@ -367,8 +367,15 @@ class Authorizer:
     """The ACLs of the cluster and the configured rights of one node."""
 
     def __init__(
-        self, acls: Iterable[Acl], *, super_users: Iterable[str] = (), everyone: bool = False
+        self,
+        acls: Iterable[Acl],
+        *,
+        super_users: Iterable[str] = (),
+        everyone: bool = False,
+        own_topics: frozenset[str] = OWN_TOPICS,
     ) -> None:
+        """`own_topics` are those that the broker alone changes, whatever ACLs say."""
+        self._own_topics = own_topics
         self._acls = frozenset(acls)
         self._index = AclIndex(self._acls, everyone=everyone)
         self._super_users = frozenset(super_users)
@@ -406,7 +413,8 @@ class Authorizer:
         self, principal: str, host: str, operation: Operation, resource: Resource, name: str
     ) -> Decision:
         """Rules 3 to 7."""
-        if resource is Resource.TOPIC and name in OWN_TOPICS and operation in CLOSED_OPERATIONS:
+        is_closed = name in self._own_topics and operation in CLOSED_OPERATIONS
+        if is_closed and resource is Resource.TOPIC:
             return Decision(allowed=False, rule=OWN_TOPIC)
         return decide(self._index, principal, host, operation, resource, name)
 

@@ -283,11 +283,14 @@ class Door:
         self, connection: GuardedConnection, delay: float, reason: str, user: str
     ) -> None:
         """Wait before the answer to a failed authentication may leave."""
-        host = connection.peer.host
-        self.failed_authentications += 1
-        self.audit.not_authenticated(connection.peer, reason, user)
         self.left(connection)
-        wait = self._failures.failed(host, delay, self._loop.time())
+        await self.failed(connection.peer, delay, reason, user)
+
+    async def failed(self, peer: Peer, delay: float, reason: str, user: str) -> None:
+        """Count a failed authentication, and wait as long as its answer is held back."""
+        self.failed_authentications += 1
+        self.audit.not_authenticated(peer, reason, user)
+        wait = self._failures.failed(peer.host, delay, self._loop.time())
         if self._held_back >= MAX_HELD_BACK:
             raise NotWelcome("fewer failures", self._held_back, "authentication")
         self._held_back += 1
@@ -297,8 +300,12 @@ class Door:
             self._held_back -= 1
 
     def succeeded(self, peer: Peer) -> None:
-        self._failures.succeeded(peer.host)
+        self.forgive(peer.host)
         self.audit.authenticated(peer, "succeeded")
+
+    def forgive(self, host: str) -> None:
+        """Failures of an address count no more: it has the right password."""
+        self._failures.succeeded(host)
 
     async def work(self, call: Callable[[], Any]) -> Any:
         return await self._loop.run_in_executor(self._passwords, call)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from ottla.metadata.config.broker import BrokerConfig
+    from ottla.metadata.image import Endpoint
 
 PLAINTEXT: Final = "PLAINTEXT"
 PROTOCOLS: Final = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -35,6 +36,7 @@ LOOPBACKS: Final = (
 )
 METRICS: Final = "METRICS"
 CONSOLE: Final = "CONSOLE"
+REGISTRY: Final = "REGISTRY"
 WILDCARDS: Final = ("", "0.0.0.0", "::")  # compared with, not bound to
 
 
@@ -106,12 +108,9 @@ def listeners_of(config: BrokerConfig) -> tuple[Listener, ...]:
 
 def metrics_listener_of(config: BrokerConfig) -> Listener | None:
     """Where metrics are served, if they are."""
-    told = config.parsed("ottla.metrics.listener")
-    if told is None:
+    found = _http_listener(config, "ottla.metrics.listener", METRICS)
+    if found is None:
         return None
-    protocol = str(told).partition(":")[0]
-    found = Listener.parse(str(told))._replace(name=METRICS, protocol=protocol.upper())
-    _check_key_store(config, found)
     key = "ottla.metrics.token"
     token = config.parsed(key)
     if token is not None and not str(token).strip():
@@ -126,6 +125,33 @@ def console_listener_of(config: BrokerConfig) -> Listener | None:
     if told is None:
         return None
     return Listener.parse(str(told))._replace(name=CONSOLE, protocol="HTTP")
+
+
+def registry_listener_of(config: BrokerConfig) -> Listener | None:
+    """Where the schema registry is served, if it is."""
+    return _http_listener(config, "ottla.registry.listener", REGISTRY)
+
+
+def registry_asks(config: BrokerConfig) -> bool:
+    """Whether clients of the registry must say who they are."""
+    told = config.get_str("ottla.registry.authentication")
+    return told == "required" or (told == "auto" and has_authorizer(config))
+
+
+def endpoint_url(endpoint: Endpoint) -> str:
+    """Where an HTTP listener of a node is."""
+    host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
+    return f"{endpoint.protocol.lower()}://{host}:{endpoint.port}"
+
+
+def _http_listener(config: BrokerConfig, key: str, name: str) -> Listener | None:
+    told = config.parsed(key)
+    if told is None:
+        return None
+    protocol = str(told).partition(":")[0]
+    found = Listener.parse(str(told))._replace(name=name, protocol=protocol.upper())
+    _check_key_store(config, found)
+    return found
 
 
 def _check_unique(listeners: Sequence[Listener]) -> None:
@@ -144,7 +170,14 @@ def _check_unique(listeners: Sequence[Listener]) -> None:
 
 def _check_settings(config: BrokerConfig, listeners: Sequence[Listener]) -> None:
     known = {listener.name for listener in listeners}
-    named = known if config.parsed("ottla.metrics.listener") is None else known | {METRICS}
+    named = known | {
+        name
+        for name, key in (
+            (METRICS, "ottla.metrics.listener"),
+            (REGISTRY, "ottla.registry.listener"),
+        )
+        if config.parsed(key) is not None
+    }
     for key in config.static:
         of_listener = ListenerKey.parse(key.removesuffix(FILE_SUFFIX))
         if of_listener is not None and of_listener.listener.upper() not in named:
@@ -243,6 +276,7 @@ def dangers(config: BrokerConfig, listeners: Sequence[Listener]) -> Iterator[Dan
             "no login; bind 127.0.0.1, or pass --insecure if the network is yours",
             refused=True,
         )
+    yield from _registry_dangers(config)
     for listener in listeners:
         if is_loopback(listener.host):
             continue
@@ -258,6 +292,16 @@ def dangers(config: BrokerConfig, listeners: Sequence[Listener]) -> Iterator[Dan
         elif not authorizes:
             text = f"{listener}: every user may do everything; set authorizer.class.name=standard"
             yield Danger(text, refused=False)
+
+
+def _registry_dangers(config: BrokerConfig) -> Iterator[Danger]:
+    registry = registry_listener_of(config)
+    if registry is None or is_loopback(registry.host):
+        return
+    if not registry.has_tls:
+        yield _open(registry, "would let anyone on the network read and change schemas")
+    elif not registry_asks(config):
+        yield _open(registry, "is encrypted, but would let anyone on the network in")
 
 
 def unused_security(config: BrokerConfig, listeners: Sequence[Listener]) -> str | None:

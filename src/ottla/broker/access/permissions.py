@@ -101,10 +101,77 @@ _ALTER_RESOURCE: Final = (
     ),
 )
 
+_SEE: Final = ("describe Topic on the subject's topic", "403, 40301")
+_WRITE: Final = ("write Topic on the subject's topic", "403, 40301")
+_REMOVE: Final = ("delete Topic on the subject's topic", "403, 40301")
+_LIST: Final = ("describe Topic on each subject's topic", "left out")
+_FIND: Final = ("describe Topic on the topic of one of its subjects", "404, 40403, as if unknown")
+_FOR_ALL: Final = ("alter configs Cluster", "403, 40301")
+_READ_SETTING: Final = (
+    "describe Topic on the subject's topic; for a context (`:.name:`) nothing",
+    "403, 40301",
+)
+_SET: Final = (
+    "write Topic on the subject's topic; for a context (`:.name:`) alter configs Cluster",
+    "403, 40301",
+)
+_NOTHING: Final = ("nothing", "")
+
+REGISTRY_ROUTES: Final = {
+    "GET /": _NOTHING,
+    "GET /schemas/types": _NOTHING,
+    "GET /v1/metadata/id": _NOTHING,
+    "GET /v1/metadata/version": _NOTHING,
+    "GET /contexts": _LIST,
+    "GET /subjects": _LIST,
+    "POST /subjects/{subject}": _SEE,
+    "DELETE /subjects/{subject}": _REMOVE,
+    "GET /subjects/{subject}/versions": _SEE,
+    "POST /subjects/{subject}/versions": (
+        "write Topic on the subject's topic; with an id (IMPORT mode) alter configs Cluster, too",
+        "403, 40301",
+    ),
+    "GET /subjects/{subject}/versions/{version}": _SEE,
+    "DELETE /subjects/{subject}/versions/{version}": _REMOVE,
+    "GET /subjects/{subject}/versions/{version}/schema": _SEE,
+    "GET /subjects/{subject}/versions/{version}/referencedby": (
+        "describe Topic on the subject's topic; ids of others need it on theirs",
+        "403, 40301; left out",
+    ),
+    "GET /subjects/{subject}/metadata": _SEE,
+    "GET /schemas": _LIST,
+    "GET /schemas/ids/{id}": _FIND,
+    "GET /schemas/ids/{id}/schema": _FIND,
+    "GET /schemas/ids/{id}/subjects": _FIND,
+    "GET /schemas/ids/{id}/versions": _FIND,
+    "GET /schemas/guids/{guid}": _FIND,
+    "GET /schemas/guids/{guid}/ids": _FIND,
+    "POST /compatibility/subjects/{subject}/versions": _SEE,
+    "POST /compatibility/subjects/{subject}/versions/{version}": _SEE,
+    "GET /config": _NOTHING,
+    "PUT /config": _FOR_ALL,
+    "DELETE /config": _FOR_ALL,
+    "GET /config/{subject}": _READ_SETTING,
+    "PUT /config/{subject}": _SET,
+    "DELETE /config/{subject}": _SET,
+    "GET /mode": _NOTHING,
+    "PUT /mode": _FOR_ALL,
+    "DELETE /mode": _FOR_ALL,
+    "GET /mode/{subject}": _READ_SETTING,
+    "PUT /mode/{subject}": (
+        "write Topic on the subject's topic; a context and IMPORT need alter configs Cluster",
+        "403, 40301",
+    ),
+    "DELETE /mode/{subject}": _SET,
+}
+"""Of the schema registry. A subject's topic is its name without its context and without `-key` or
+`-value`."""
+
 ROUTES: Final = {
     "GET /metrics": ("the token of `ottla.metrics.token`, where it is set", "401"),
     "GET /healthz": ("nothing", ""),
     "GET /readyz": ("nothing; its reasons name no topic, group or user", ""),
+    **REGISTRY_ROUTES,
 }
 """What each HTTP route needs, and the status of a refusal. A route without a row is not served."""
 

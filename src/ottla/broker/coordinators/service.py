@@ -128,6 +128,14 @@ class CoordinatorService(Generic[RequestT, RecordT, ResponseT]):
         await self._ready(index)
         return await self.submit(index, request, expect)
 
+    async def ask_at(self, index: int, request: RequestT) -> ResponseT:
+        """The same of a partition that is led here, whatever the answer is."""
+        await self._ready(index)
+        try:
+            return await self._runtime.submit(index, request)
+        except CoordinatorError as error:
+            raise ApiError(ErrorCode(error.error_code)) from error
+
     def submit_now(self, key: str, request: RequestT) -> asyncio.Future[ResponseT]:
         """Decide now, so that requests keep their order; the partition must be loaded."""
         try:

@@ -6,13 +6,15 @@ controllers, so that endpoint type is refused. Fenced brokers are shown where v2
 With our tag `with_state` each broker, fenced ones as well, has its state (0 active, 1 draining, 2
 fenced) and the number of partitions it leads; that needs describe on the cluster. So do the
 operations that are asked for; the brokers everybody may see. A broker tells its own `load` alone,
-so a client asks each of them. Nodes of one machine have no leases: that tag is left out.
+so a client asks each of them. Nodes of one machine have no leases: that tag is left out. Our tag
+`registry_url` says where this node serves the schema registry.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.broker.access.listeners import REGISTRY, endpoint_url
 from ottla.broker.errors import ApiError
 from ottla.broker.serving.context import NOT_ASKED
 from ottla.metadata.security.acls import Operation
@@ -52,7 +54,15 @@ def describe_cluster(
         if request.include_cluster_authorized_operations
         else NOT_ASKED,
         brokers=_brokers(context, request, cluster, load),
+        registry_url=_registry_url(cluster),
     )
+
+
+def _registry_url(cluster: Cluster) -> str:
+    """Of this node; the tag is left out where there is none."""
+    broker = cluster.image.brokers.get(cluster.node_id)
+    endpoint = None if broker is None else broker.listeners.get(REGISTRY)
+    return "" if endpoint is None else endpoint_url(endpoint)
 
 
 def _brokers(

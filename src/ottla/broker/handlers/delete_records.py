@@ -84,7 +84,7 @@ def _delete(
 ) -> DeleteRecordsPartitionResult:
     try:
         partition = partitions.find(topic, asked.partition_index)
-        if cluster.image.topics_by_name[topic].internal:
+        if cluster.is_own(cluster.image.topics_by_name[topic]):
             raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION)
         log = partition.log
         offset = log.high_watermark if asked.offset == HIGH_WATERMARK else asked.offset

@@ -184,6 +184,7 @@ class Partitions:
 
             log = cast("PartitionLog", UnwrittenLog(self.log_config(topic)))
             hosted = self._unwritten[name] = HostedPartition(found, index, log)
+            hosted.internal = self._cluster.is_own(found)
         return hosted
 
     def _led(self, name: TopicPartition) -> Topic:
@@ -445,6 +446,7 @@ class Partitions:
         hosted = self._unwritten.pop(name, None)
         if hosted is None:
             hosted = HostedPartition(topic, name.partition, log)
+            hosted.internal = self._cluster.is_own(topic)
             hosted.is_visit = one.is_visit
         hosted.log = log
         self._open[name] = hosted

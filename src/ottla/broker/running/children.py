@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Self
 
-from ottla.broker.access.listeners import METRICS, WILDCARDS, Listener
+from ottla.broker.access.listeners import METRICS, WILDCARDS, Listener, registry_listener_of
 from ottla.metadata.errors import InvalidConfig
 
 if TYPE_CHECKING:
@@ -149,6 +149,12 @@ def child_config(
         for listener in listeners
     ]
     settings["node.id"] = str(node_id)
+    registry = registry_listener_of(config)
+    if registry is not None:
+        own_registry = registry._replace(
+            name=registry.protocol.lower(), port=_step(registry.port, node_id)
+        )
+        settings["ottla.registry.listener"] = str(own_registry)
     settings["listeners"] = ",".join(map(str, own))
     if advertised:
         told = [

@@ -25,6 +25,7 @@ from ottla.broker.serving.connection import Connection
 from ottla.broker.serving.context import Peer
 from ottla.metadata.config.types import INT_MAX
 from ottla.metadata.errors import InvalidConfig
+from ottla.metadata.names import OWN_TOPICS
 from ottla.metadata.security.acls import CLUSTER_NAME, Operation, Resource
 
 if TYPE_CHECKING:
@@ -80,13 +81,13 @@ class Entrance:
         if services.audit is None:
             await self._open_audit(guarded)
         if services.certificates is None:
-            metrics = self._settings.metrics_listener
-            listeners = [*self._settings.listeners, *([] if metrics is None else [metrics])]
-            if guarded or any(one.has_tls for one in listeners):
+            http = self._settings.metrics_listener, self._settings.registry_listener
+            listeners = [*self._settings.listeners, *(one for one in http if one is not None)]
+            if guarded or self._settings.registry_asks or any(one.has_tls for one in listeners):
                 services.certificates = await services.workers.run(
                     partial(self._certificates, listeners)
                 )
-        if not guarded:
+        if not guarded and not self._settings.registry_asks:
             return
         if services.door is None:
             assert services.audit is not None
@@ -191,7 +192,8 @@ class Entrance:
 
     async def _open_audit(self, guarded: Sequence[Listener]) -> None:
         file = self._config.parsed("ottla.audit.file")
-        if not guarded and file is None and not has_authorizer(self._config):
+        asks = bool(guarded) or self._settings.registry_asks
+        if not asks and file is None and not has_authorizer(self._config):
             return
         from ottla.broker.access.audit import Audit, check_file
 
@@ -219,6 +221,9 @@ def authorizer_of(config: BrokerConfig, image: MetadataImage) -> Authorizer | No
         image.acls,
         super_users=parsed_super_users(config.get_str("super.users")),
         everyone=config.get_bool("allow.everyone.if.no.acl.found"),
+        own_topics=OWN_TOPICS
+        if config.parsed("ottla.registry.listener") is None
+        else OWN_TOPICS | {config.get_str("ottla.registry.topic")},
     )
 
 

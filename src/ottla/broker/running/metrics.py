@@ -65,6 +65,7 @@ class NodeCollector:
         yield from self._share_partitions()
         yield from self._door()
         yield from self._certificates()
+        yield from self._registry()
         if (tiering := node.services.tiering.made) is not None:
             from ottla.broker.tiering import metrics as tiering_metrics
 
@@ -102,6 +103,26 @@ class NodeCollector:
         strangers.add_metric(["waiting"], waiting)
         strangers.add_metric(["authenticating"], authenticating)
         yield strangers
+
+    def _registry(self) -> Iterator[Metric]:
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        registry = self._node.registry
+        requests = CounterMetricFamily(
+            "ottla_registry_requests",
+            "Requests of the schema registry, by their status.",
+            labels=["status"],
+        )
+        for status, count in sorted(() if registry is None else registry.answers.items()):
+            requests.add_metric([str(status)], count)
+        yield requests
+        coordinator = self._node.services.registry.made
+        state = None if coordinator is None else coordinator.state
+        yield GaugeMetricFamily(
+            "ottla_registry_subjects",
+            "Subjects of the schema registry; 0 on nodes that do not lead it.",
+            0 if state is None else len(state.subjects),
+        )
 
     def _certificates(self) -> Iterator[Metric]:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily

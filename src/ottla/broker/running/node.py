@@ -15,11 +15,17 @@ import random
 import socket
 from contextlib import suppress
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from ottla.broker.access.listeners import WILDCARDS, check_exposure
+from ottla.broker.access.listeners import (
+    REGISTRY,
+    WILDCARDS,
+    check_exposure,
+    endpoint_url,
+)
 from ottla.broker.cluster import Cluster
 from ottla.broker.errors import CannotListen
 from ottla.broker.hosting.data import METADATA_FILE, Data
@@ -54,6 +60,7 @@ if TYPE_CHECKING:
     from ottla.broker.membership.leadership import Leadership
     from ottla.broker.running.console import ConsoleDoor
     from ottla.broker.running.monitoring import Monitoring
+    from ottla.broker.running.registry import ServedRegistry
     from ottla.clock import Clock
     from ottla.log.checkpoints import TopicPartition
     from ottla.metadata.changes.apply import Change, Decision
@@ -124,6 +131,8 @@ class Node:
         self.servers: list[asyncio.Server] = []
         self.monitoring: Monitoring | None = None
         self.console: ConsoleDoor | None = None
+        self.registry: ServedRegistry | None = None
+        self._registry_sockets: Sequence[socket.socket] = ()
         requests: dict[int, int] = {}
         self.services = Services(
             clock=clock,
@@ -277,6 +286,8 @@ class Node:
             self.leadership.start()
         self.partitions.start()
         self.jobs.start()
+        if self._registry_sockets:
+            await self._serve_registry()
         for server in self.servers:
             await server.start_serving()
         if self.console is not None:
@@ -318,6 +329,8 @@ class Node:
             await self.workers.run(self.console.close)
         if self.monitoring is not None:
             await self.monitoring.close()
+        if self.registry is not None:
+            await self.registry.close()
         await self.entrance.stop_looking()
         await self.jobs.stop()
         if self.leadership is not None:
@@ -390,6 +403,30 @@ class Node:
                 )
                 self.servers.append(server)
 
+        registry = self.settings.registry_listener
+        if registry is not None:
+            try:
+                self._registry_sockets = await bound(registry.host, registry.port)
+            except OSError as error:
+                where = f"the schema registry at {registry.host}:{registry.port}"
+                raise CannotListen.because(error, where) from error
+
+    @property
+    def registry_url(self) -> str | None:
+        """Where this node serves the schema registry, if it does."""
+        endpoint = self.image.brokers[self.node_id].listeners.get(REGISTRY)
+        return None if endpoint is None else endpoint_url(endpoint)
+
+    async def _serve_registry(self) -> None:
+        # Not needed by a broker without it.
+        await self.workers.run(partial(import_module, "ottla.broker.running.registry"))
+        from ottla.broker.running.registry import ServedRegistry
+
+        self.registry = await self.workers.run(partial(ServedRegistry, self))
+        self.services.registry().start()
+        shared = self._shared.get(REGISTRY, ())
+        await self.registry.start([*self._registry_sockets, *shared])
+
     async def _monitor(self) -> None:
         listener = self.settings.metrics_listener
         if listener is None:
@@ -450,6 +487,11 @@ class Node:
             endpoints[listener.name] = Endpoint(host, port or bound_port, listener.protocol)
             if self.services.door is not None:
                 self.services.door.check_host(listener, host)
+        registry = self.settings.registry_listener
+        if registry is not None:
+            host = "127.0.0.1" if registry.host in WILDCARDS else registry.host
+            port = self._registry_sockets[0].getsockname()[1]
+            endpoints[registry.name] = Endpoint(host, port, registry.protocol)
         rack = self.config.parsed("broker.rack")
         await self.metadata.change(
             RegisterBroker(self.node_id, endpoints, None if rack is None else str(rack)),
@@ -495,6 +537,10 @@ class Node:
         self._close_servers()
         if self.console is not None:
             await self.workers.run(self.console.close)
+        for one in self._registry_sockets:
+            one.close()
+        if self.registry is not None:
+            await self.registry.close()
         await self.entrance.stop_looking()
         await self.jobs.stop()
         if self.leadership is not None:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from ottla.broker.cluster import Cluster
     from ottla.broker.coordinators.groups import GroupService
     from ottla.broker.coordinators.log import Hosting
+    from ottla.broker.coordinators.registry import RegistryCoordinator
     from ottla.broker.coordinators.transactions import TransactionService
     from ottla.broker.hosting.checkpoints import Checkpoints
     from ottla.broker.hosting.cleaner import Cleaner
@@ -137,6 +138,10 @@ class Services:
         self.transactions: Lazy[TransactionService] = Lazy(
             self._transactions, workers, "coordinators.transactions"
         )
+        # Made at the start of a node that serves the registry, or never.
+        self.registry: Lazy[RegistryCoordinator] = Lazy(
+            self._registry, workers, "coordinators.registry"
+        )
         self.persister: Lazy[Persister] = Lazy(self._persister, workers, persister)
         self.shares: Lazy[LedSharePartitions] = Lazy(self._shares, workers, *shares)
         self.share_sessions: Lazy[MemberSessions] = Lazy(
@@ -179,6 +184,7 @@ class Services:
             self.persister.made,
             self.transactions.made,
             self.groups.made,
+            self.registry.made,
             self.partitions,
             self.tiering.made,
             self.shares.made,
@@ -198,6 +204,8 @@ class Services:
                 (await self.persister.ready()).coordinators.arrived(index)
             elif topic == TRANSACTION_STATE_TOPIC:
                 (await self.transactions.ready()).arrived(index)
+            elif self.registry.made is not None and topic == self.cluster.registry_topic:
+                self.registry.made.arrived(index)
 
     def connection_closed(self, connection_id: int) -> None:
         """Release what belonged to a closed connection."""
@@ -212,6 +220,7 @@ class Services:
             self.shares.made,
             self.transactions.made,
             self.groups.made,
+            self.registry.made,
             self.persister.made,
             self.peers.made,
         ):
@@ -224,7 +233,7 @@ class Services:
     @property
     def loading(self) -> int:
         """How many partitions of coordinators are being loaded."""
-        services = self.groups.made, self.transactions.made
+        services = self.groups.made, self.transactions.made, self.registry.made
         loading = sum(each.loading for each in services if each is not None)
         if self.persister.made is not None:
             loading += self.persister.made.coordinators.loading
@@ -263,6 +272,11 @@ class Services:
         from ottla.broker.coordinators.transactions import TransactionService
 
         return TransactionService(self._hosting(), self.groups, self.peers)
+
+    def _registry(self) -> RegistryCoordinator:
+        from ottla.broker.coordinators.registry import RegistryCoordinator
+
+        return RegistryCoordinator(self._hosting())
 
     def _persister(self) -> Persister:
         from ottla.broker.shares.persister import Persister

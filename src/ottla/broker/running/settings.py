@@ -17,6 +17,8 @@ from ottla.broker.access.listeners import (
     inter_broker_listener_of,
     listeners_of,
     metrics_listener_of,
+    registry_asks,
+    registry_listener_of,
 )
 from ottla.metadata.config.values import EffectiveConfig, resolve_broker_config
 from ottla.metadata.errors import InvalidConfig
@@ -52,6 +54,8 @@ class Settings:
         self.advertised = advertised_of(config, self.listeners)
         self.metrics_listener = metrics_listener_of(config)
         self.console_listener = console_listener_of(config)
+        self.registry_listener = registry_listener_of(config)
+        self.registry_asks = self.registry_listener is not None and registry_asks(config)
         self.auto_create_topics = config.get_bool("auto.create.topics.enable")
         self.fetch_max_bytes = config.get_int("fetch.max.bytes")
         self.fetch_mapped = config.get_bool("ottla.fetch.mapped")

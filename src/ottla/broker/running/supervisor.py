@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla.broker.access.listeners import check_exposure
+from ottla.broker.access.listeners import REGISTRY, check_exposure
 from ottla.broker.errors import CannotListen
 from ottla.broker.membership.places import node_paths
 from ottla.broker.running.binding import bound
@@ -108,7 +108,9 @@ def run_nodes(config: BrokerConfig, setup: Setup, on_ready: Callable[[Served], N
     """Serve until SIGTERM or SIGINT; returns the exit status."""
     settings = Settings(config)
     check_exposure(config, settings.listeners)
-    check_ports(settings.listeners, setup.nodes)
+    registry = settings.registry_listener
+    listeners = [*settings.listeners, *([] if registry is None else [registry])]
+    check_ports(listeners, setup.nodes)
     with ExitStack() as stack:
         if setup.directory is None:
             made = tempfile.TemporaryDirectory(prefix="ottla-", ignore_cleanup_errors=True)
@@ -118,7 +120,7 @@ def run_nodes(config: BrokerConfig, setup: Setup, on_ready: Callable[[Served], N
             _take(root, stack)
         sockets = {
             listener.name: _bound(listener.name, listener.host, listener.port)
-            for listener in settings.listeners
+            for listener in listeners
         }
         for each in sockets.values():
             for one in each:
@@ -350,7 +352,9 @@ class Supervisor:
             case Announce():
                 self._is_settled = False
                 addresses = {
-                    name: each[0].getsockname()[:2] for name, each in self._sockets.items()
+                    name: each[0].getsockname()[:2]
+                    for name, each in self._sockets.items()
+                    if name != REGISTRY
                 }
                 if self.console is not None:
                     self.console.start()

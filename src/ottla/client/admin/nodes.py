@@ -89,6 +89,17 @@ class NodeCalls(AdminBase):
 
         await self._client.retry(attempt)
 
+    async def registry_url(self) -> str | None:
+        """Where the broker serves a schema registry; None if it does not, or does not say."""
+        request = DescribeClusterRequest()
+
+        async def attempt() -> str | None:
+            answer: DescribeClusterResponse = await self._client.send(request, to="any")
+            check(answer.error_code, "look for the schema registry", answer.error_message)
+            return answer.registry_url or None
+
+        return await self._client.retry(attempt)
+
     async def elect_leaders(
         self, partitions: Iterable[TopicPartition] | None = None, *, unclean: bool = False
     ) -> list[TopicPartition]:

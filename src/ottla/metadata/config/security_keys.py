@@ -155,6 +155,23 @@ _HTTP: Final = [
            "Whether visitors of the console may change something; --console-write."),
     _fixed("ottla.console.idle.exit.ms", _INT, 900_000,
            "The console's process ends after this time without a request; 0: never.", AtLeast(0)),
+    _fixed("ottla.registry.listener", _TEXT, None,
+           "Where to serve the schema registry; --registry. Its TLS settings begin with "
+           "listener.name.registry.",
+           Matching(r"https?://(\[[0-9A-Fa-f:.]+\]|[^:\[\]/\s]+):[0-9]{1,5}",
+                    "http://127.0.0.1:8081")),
+    _fixed("ottla.registry.authentication", _TEXT, "auto",
+           "Whether the registry asks for user and password: required, none, or auto: where there "
+           "is an authorizer.", OneOf(("auto", "required", "none"))),
+    _fixed("ottla.registry.topic", _TEXT, "_schemas",
+           "Topic in which the registry keeps its schemas; no client writes to it meanwhile.",
+           Matching(r"[A-Za-z0-9._-]{1,249}", "_schemas")),
+    _fixed("ottla.registry.compatibility", _TEXT, "BACKWARD",
+           "Compatibility of new schemas where the registry has been told none.",
+           OneOf(("NONE", "BACKWARD", "BACKWARD_TRANSITIVE", "FORWARD", "FORWARD_TRANSITIVE",
+                  "FULL", "FULL_TRANSITIVE"))),
+    _fixed("ottla.registry.max.body.bytes", _INT, 5_242_880,
+           "Longest request that the registry takes.", Between(1024, 5_242_880)),
 ]  # fmt: skip
 
 _AUDIT: Final = [

@@ -51,6 +51,7 @@ class DescribeClusterResponse(NamedTuple):
     controller_id: int = -1
     brokers: Sequence[DescribeClusterBroker] = ()
     cluster_authorized_operations: int = -2147483648
+    registry_url: str = ""
 
 
 DESCRIBE_CLUSTER_RESPONSE = Message(
@@ -80,6 +81,7 @@ DESCRIBE_CLUSTER_RESPONSE = Message(
             Field("controller_id", "int32"),
             Field("brokers", DescribeClusterBroker, array=True),
             Field("cluster_authorized_operations", "int32"),
+            Field("registry_url", "string", tag=10000),
         ),
     },
 )
