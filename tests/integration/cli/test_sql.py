@@ -88,6 +88,7 @@ def test_every_column_can_be_shown(broker: EmbeddedBroker, topics: tuple[str, st
     }
 
 
+@pytest.mark.long
 def test_rows_for_people_and_for_spreadsheets(
     broker: EmbeddedBroker, topics: tuple[str, str]
 ) -> None:
@@ -120,6 +121,7 @@ def test_case_95_only_selects_are_run(
     )
 
 
+@pytest.mark.long
 def test_case_95_what_else_is_refused(broker: EmbeddedBroker, topics: tuple[str, str]) -> None:
     one, _ = topics
     assert f"did you mean {one}" in refused(broker, f"select * from {one}x")
@@ -131,6 +133,7 @@ def test_case_95_what_else_is_refused(broker: EmbeddedBroker, topics: tuple[str,
         assert "disabled" in refused(broker, f"select * from {outside}")
 
 
+@pytest.mark.long
 def test_statements_without_topics_and_with_names_of_their_own(
     broker: EmbeddedBroker, topics: tuple[str, str]
 ) -> None:

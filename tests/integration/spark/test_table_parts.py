@@ -96,12 +96,14 @@ def test_case_84_the_same_rows_with_and_without_the_table(
         one.close()
 
 
+@pytest.mark.long
 def test_small_ranges_are_left_to_the_log(broker: EmbeddedBroker, topic: str) -> None:
     archived = source(broker, topic, table="auto")
     assert not [one for one in archived.plan(*archived.bounds()) if isinstance(one, FilePart)]
     archived.close()
 
 
+@pytest.mark.long
 def test_case_86_a_file_that_is_gone_is_read_from_the_log(
     broker: EmbeddedBroker, topic: str
 ) -> None:
@@ -120,6 +122,7 @@ def test_case_86_a_file_that_is_gone_is_read_from_the_log(
     archived.close()
 
 
+@pytest.mark.long
 def test_case_85_files_replaced_between_plan_and_replay_give_the_same_rows(
     broker: EmbeddedBroker, topic: str, tmp_path: Path
 ) -> None:

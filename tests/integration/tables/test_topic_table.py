@@ -86,6 +86,7 @@ def test_case_94_arrow_polars_and_duckdb_agree(broker: EmbeddedBroker, tmp_path:
     assert late.fetchall() == [(5,)]
 
 
+@pytest.mark.long
 def test_columns_and_filters_choose(broker: EmbeddedBroker, tmp_path: Path) -> None:
     topic = new_topic(broker)
     fill(broker, topic, range(10))
@@ -146,6 +147,7 @@ def test_case_94_a_filter_on_day_opens_only_that_days_files(
         table.to_arrow()
 
 
+@pytest.mark.long
 def test_since_and_until_choose_by_time(broker: EmbeddedBroker, tmp_path: Path) -> None:
     topic = new_topic(broker)
     send(
@@ -186,6 +188,7 @@ def test_case_77_a_pointer_to_a_deleted_metadata_file(
         opened(broker, topic)
 
 
+@pytest.mark.long
 def test_case_78_at_a_time_is_the_log_read_to_its_offsets(
     broker: EmbeddedBroker, tmp_path: Path
 ) -> None:
