@@ -110,4 +110,4 @@ def main() -> None:
         if package not in EXTRAS:
             raise
         complain(f"this needs {package}: pip install 'ottla[{EXTRAS[package]}]'")
-        sys.exit(1)
+        sys.exit(2)
