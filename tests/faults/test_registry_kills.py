@@ -13,11 +13,12 @@ import pytest
 from tests.support.faults_broker import BrokerProcess
 from tests.support.ports import free_port
 from tests.support.registry_http import ask
+from tests.support.sizes import SOAK
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-ROUNDS = 50
+ROUNDS = 50 if SOAK else 12
 WRITERS = 3
 
 
