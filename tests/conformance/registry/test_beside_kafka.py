@@ -21,6 +21,7 @@ from tests.support.names import fresh
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+pytestmark = pytest.mark.long
 TEXT = '{"type":"record","name":"R","fields":[{"name":"a","type":"int"}]}'
 NO_DEFAULT = TEXT.replace("]}", ',{"name":"b","type":"int"}]}')
 DEFAULT = TEXT.replace("]}", ',{"name":"b","type":"int","default":0}]}')
