@@ -57,6 +57,8 @@ from ottla.tables.format import DataFile, Snapshot, TableState
 from ottla.tables.iceberg_catalogs import FILE_IO, open_catalog
 from ottla.tables.iceberg_types import arrow_columns, iceberg_schema
 from ottla.tables.position import (
+    DROPPED,
+    dropped_below,
     dump_holes,
     dump_offsets,
     is_rolled_back,
@@ -193,6 +195,9 @@ class IcebergTables:
         if new is not None:
             overwrite.append_data_file(_data_file(table.metadata, new))
         overwrite.commit()
+        if new is None:
+            before = load_offsets(table.metadata.properties.get(DROPPED, "{}"))
+            transaction.set_properties({DROPPED: dump_offsets(dropped_below(old, before))})
         return self._hand_over(
             state,
             transaction._updates,

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ottla.tables.errors import TableError
 from ottla.tables.format import META_COLUMNS, Commit, Hole
@@ -24,7 +24,10 @@ from ottla.tables.format import META_COLUMNS, Commit, Hole
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ottla.tables.format import Offsets, TableState
+    from ottla.tables.format import DataFile, Offsets, TableState
+
+DROPPED: Final = "ottla.dropped"
+"""The property with offsets below which the table's retention may have removed rows."""
 
 
 class Verdict(Enum):
@@ -48,6 +51,18 @@ class Trouble:
 def dump_offsets(offsets: Offsets) -> str:
     """Compact JSON, partitions in numeric order."""
     return json.dumps({str(one): offsets[one] for one in sorted(offsets)}, separators=(",", ":"))
+
+
+def dropped_below(files: Iterable[DataFile], before: Offsets) -> dict[int, int]:
+    """The offsets below which rows may be gone once these files have left the table."""
+    found = dict(before)
+    for file in files:
+        if file.partitions is None or file.offsets is None:
+            continue  # rows of others, which have no offsets
+        least, greatest = file.partitions
+        for number in range(least, greatest + 1):
+            found[number] = max(found.get(number, 0), file.offsets[1] + 1)
+    return found
 
 
 def load_offsets(text: str) -> dict[int, int]:

@@ -154,6 +154,9 @@ def test_what_a_table_does_not_have_is_left_to_the_log() -> None:
     assert covered([one], {"orders": snapshot()}, 91).rest == [one]
     assert covered([one._replace(topic_id=bytes(16))], {"orders": snapshot()}, 50).archived == []
     assert covered([one._replace(partition=1)], {"orders": snapshot()}, 50).archived == []
+    shortened = covered([one], {"orders": snapshot(ottla_dropped='{"0":40}')}, 50)
+    assert shortened.archived == [one._replace(first=40, end=100)]
+    assert one._replace(end=40) in shortened.rest
     holed = snapshot(ottla_holes='[[0,20,21,"deleted"]]')
     assert covered([one], {"orders": holed}, 50).archived == []
     after_it = one._replace(first=21)

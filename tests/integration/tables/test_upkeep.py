@@ -12,6 +12,7 @@ from ottla.client.security import PLAINTEXT
 from ottla.clock import SYSTEM
 from ottla.tables.errors import CommitRefused
 from ottla.tables.format import Commit
+from ottla.tables.iceberg import open_snapshot
 from ottla.tables.inspecting import verify
 from ottla.tables.settings import topic_settings
 from ottla.tables.upkeep import Upkeep
@@ -150,6 +151,9 @@ async def test_case_65_old_days_leave_the_table_and_not_the_topic(place: Place) 
     assert await work.retain(SYSTEM.wall_ms()) == 1
     assert await work.retain(SYSTEM.wall_ms()) == 0
     assert (place.values(), place.state().next) == ([b"new"], {0: 2})
+    # So that nobody takes the table for complete below it.
+    dropped = open_snapshot(place.state().metadata_location).properties["ottla.dropped"]
+    assert dropped == '{"0":1}'
     async with Admin(place.bootstrap) as admin:
         [found] = await verify(place.bootstrap, PLAINTEXT, admin, tables, settings)
     tables.close()

@@ -4,8 +4,8 @@
   are the same: the row of a record in the table depends on the record alone.
 - A range with fewer offsets than `tableMinRows` is left to the log, so that a query that keeps up
   never asks for a pointer.
-- So is a range that the table does not have as it is: before its first offset, with a hole, of
-  another topic of the name, or of a table without values.
+- So is a range that the table does not have as it is: before its first offset or below what its
+  retention has removed, with a hole, of another topic of the name, or of a table without values.
 - A task names all files that may have its offsets, so one whose files are gone can be read from the
   log instead.
 """
@@ -23,7 +23,7 @@ from ottla.tables.errors import TableError
 from ottla.tables.iceberg import open_snapshot
 from ottla.tables.names import topic_id_text
 from ottla.tables.pointer import read_pointers
-from ottla.tables.position import load_holes, load_offsets
+from ottla.tables.position import DROPPED, load_holes, load_offsets
 from ottla.tables.views import HOLES, TOPIC_ID
 
 if TYPE_CHECKING:
@@ -129,7 +129,9 @@ def _had(snapshot: Snapshot, one: Range) -> tuple[int, int]:
         return nothing
     if "value" not in snapshot.columns.names:
         return nothing
-    low, high = max(one.first, first), min(one.end, snapshot.position.get(one.partition, 0))
+    dropped = load_offsets(properties.get(DROPPED, "{}")).get(one.partition, 0)
+    low = max(one.first, first, dropped)
+    high = min(one.end, snapshot.position.get(one.partition, 0))
     for hole in load_holes(properties.get(HOLES, "[]")):
         if hole.partition == one.partition and hole.start < high and low < hole.end:
             return nothing
