@@ -52,8 +52,8 @@ def current_leader(cluster: Cluster, topic: str | bytes, partition: int) -> Lead
 
 
 def addresses(cluster: Cluster, listener: str, nodes: Collection[int]) -> list[Address]:
-    """Where those of the nodes are reached that are up."""
-    if not nodes:
+    """Where those of the nodes are reached that are up; one without a leader is passed over."""
+    if all(node == NO_LEADER for node in nodes):
         return []
     return [
         Address(broker.node_id, endpoint.host, endpoint.port, broker.rack)
