@@ -94,6 +94,13 @@ def test_places_and_limits(ottla_broker: EmbeddedBroker, filled: str) -> None:
         assert result.stdout_bytes.count(b"value") + result.stdout_bytes.count(b"\xff") == count
 
 
+def test_a_start_beyond_the_end_is_said(ottla_broker: EmbeddedBroker, filled: str) -> None:
+    assert ok(ottla_broker, filled, "--from", "10", "--raw") == b""
+    result = consume(ottla_broker, filled, "--from", "99999", "--until-end")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert f"read {filled}-0 at offset 99999: OFFSET_OUT_OF_RANGE" in result.stderr
+
+
 def test_without_an_end_it_waits_until_interrupted(
     ottla_broker: EmbeddedBroker, filled: str
 ) -> None:

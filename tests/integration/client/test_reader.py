@@ -189,6 +189,32 @@ async def test_a_seek_leaves_a_failure_behind(brokers: dict[int, ScriptedBroker]
         assert await values(reader) == EVERYTHING[30:]
 
 
+async def test_a_start_beyond_the_end_is_lost_with_a_stop_too(
+    brokers: dict[int, ScriptedBroker],
+) -> None:
+    def within(request: FetchRequest) -> FetchResponse:
+        beyond = request.topics[0].partitions[0].fetch_offset > END
+        return refuse(ErrorCode.OFFSET_OUT_OF_RANGE, request) if beyond else serve(request)
+
+    brokers[1].script(FetchRequest, within)
+    where = brokers[1].bootstrap
+    async with Reader(where, "t", start={0: END + 1}, stop="latest") as reader:
+        for _ in range(2):
+            with pytest.raises(DataLost, match="at offset 51"):
+                await values(reader)
+        await reader.seek(END)
+        assert await values(reader) == []
+        await reader.seek(END + 5)
+        with pytest.raises(DataLost, match="at offset 55"):
+            await reader.read_many()
+    async with Reader(where, "t", start=999, stop="latest", on_data_loss="earliest") as reader:
+        assert await values(reader) == EVERYTHING
+    async with Reader(where, "t", start=999, stop="latest", on_data_loss="latest") as reader:
+        assert await values(reader) == []
+    async with Reader(where, "t", start=END, stop="latest") as reader:
+        assert await values(reader) == []
+
+
 async def test_what_will_not_pass_is_raised_at_once(brokers: dict[int, ScriptedBroker]) -> None:
     brokers[1].script(FetchRequest, partial(refuse, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
     async with Reader(brokers[1].bootstrap, "t") as reader:

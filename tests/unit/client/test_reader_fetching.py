@@ -113,9 +113,10 @@ class World(RuleBasedStateMachine):
                 self.asked.append(one)
                 for number, asked in one.asked.items():
                     assert asked.at == self.expected[number]
-                    end = self.planner.tracks[number].end
-                    assert end is not None
-                    assert asked.at < end
+                    track = self.planner.tracks[number]
+                    assert track.end is not None
+                    assert asked.at < track.end or not track.is_confirmed
+                    assert asked.at != track.end
         self.asked += [one for one in questions if isinstance(one, Lookup)]
         assert self.planner.plan(self.now, self.buffered) == []
         self.asked_metadata += self.planner.wants_metadata(self.now)
@@ -374,6 +375,36 @@ def test_lost_records_fail_or_move_the_partition() -> None:
     assert lookup.asked[0].at == LATEST
     assert lax.looked_up(lookup, {0: LookedUp(0, 90)}, 0.0) == {0: 90}
     assert lax.tracks[0].offset == 90
+
+
+def test_an_offset_beyond_the_end_is_fetched_once_to_learn_whether_the_log_has_it() -> None:
+    def asked_at(offset: int) -> tuple[Planner, Question[int]]:
+        planner = ready_planner(start=Place(offset), stop=Place(None, LATEST))
+        [lookup] = planner.plan(0.0, 0)
+        assert isinstance(lookup, Lookup)
+        planner.looked_up(lookup, {0: LookedUp(0, 10)}, 0.0)
+        return planner, next(iter(planner.plan(0.0, 0)), lookup)
+
+    planner, _ = asked_at(10)
+    assert planner.tracks[0].is_done
+
+    planner, fetch = asked_at(50)
+    assert isinstance(fetch, Fetch)
+    planner.fetched(fetch, {0: Fetched(ErrorCode.OFFSET_OUT_OF_RANGE, None)}, 0.0)
+    assert isinstance(planner.take_failure(), DataLost)
+
+    # It is there: records that were written since, or that are not committed yet, are left out.
+    planner, fetch = asked_at(50)
+    assert isinstance(fetch, Fetch)
+    planner.held(fetch)
+    assert not planner.tracks[0].is_done
+    [fetch] = planner.plan(0.0, 0)
+    assert isinstance(fetch, Fetch)
+    assert planner.fetched(fetch, {0: Fetched(0, 60)}, 0.0) == []
+    assert planner.tracks[0].is_done
+    assert planner.tracks[0].offset == 50
+    planner.seek(0, Place(70))
+    assert not planner.tracks[0].is_done
 
 
 def test_a_time_after_the_last_record_is_the_end() -> None:

@@ -5,7 +5,8 @@
 Rules:
 
 - A partition is looked up (`Lookup`) until its offset and its end are known, then fetched (`Fetch`)
-  until it has reached its end; without an end, fetching never stops.
+  until it has reached its end; without an end, fetching never stops. A given offset beyond the end
+  is fetched once, for the broker to say whether the log has it; what comes is left out.
 - A leader has at most one Fetch in flight, with all of its partitions that can be asked for.
   Partitions that returned data go to the back, since brokers fill a response in the order of the
   request.
@@ -65,6 +66,7 @@ class Track:
     stop: Place | None
     offset: int | None = None
     end: int | None = None
+    is_confirmed: bool = False  # a broker has told the offset, or has served it
     version: int = 0
     leader: int = NO_LEADER
     leader_epoch: int = -1
@@ -86,7 +88,9 @@ class Track:
     @property
     def is_done(self) -> bool:
         """Whether there is nothing left to fetch."""
-        return self.end is not None and self.offset is not None and self.offset >= self.end
+        if self.end is None or self.offset is None:
+            return False
+        return self.offset == self.end or (self.offset > self.end and self.is_confirmed)
 
 
 class LookedUp(NamedTuple):
@@ -271,6 +275,7 @@ class Fetching(ABC, Generic[K]):
         track = self.tracks[key]
         track.start = start
         track.offset = start.offset
+        track.is_confirmed = False
         track.version = self._new_version()
         track.asked = False
         track.is_urgent = True
@@ -296,6 +301,7 @@ class Fetching(ABC, Generic[K]):
             place = Place(offset) if offset >= 0 else Place(None, LATEST)
             if track.offset is None:
                 track.start, track.offset = place, place.offset
+                track.is_confirmed = True
                 if track.offset is not None:
                     found[key] = track.offset
             else:
@@ -318,11 +324,20 @@ class Fetching(ABC, Generic[K]):
                 self._trouble(track, kafka_error(code, what), now)
             else:
                 track.failures = 0
-                if next_offset is not None and next_offset > asked.at:
+                track.is_confirmed = True
+                if next_offset is not None and next_offset > asked.at and not track.is_done:
                     track.offset = next_offset
                     self.tracks[key] = self.tracks.pop(key)
                     taken.append(key)
         return taken
+
+    def held(self, question: Fetch[K]) -> None:
+        """Take in that a broker served nothing, because the client was over a quota."""
+        self._ended(question)
+        for key, asked in question.asked.items():
+            track = self._answered(key, asked)
+            if track is not None:
+                track.failures = 0
 
     def failed(
         self, question: Question[K], error: ClientError, now: float, began: float | None = None

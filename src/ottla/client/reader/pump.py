@@ -197,8 +197,7 @@ class Pump(Generic[K]):
             # Over its quota: the answer is empty, and the next one is not asked for in this time.
             # A fetch that is held for longer than a request may take would count as a failure.
             await asyncio.sleep(answer.throttle_time_ms / 1000)
-            nothing = dict.fromkeys(question.asked, Fetched(ErrorCode.NONE, None))
-            planner.fetched(question, nothing, self._now())
+            planner.held(question)
             return
         found = {planner.key(name): one for name, one in fetch_answer(ids, answer).items()}
         size = sum(len(one.records) for one in found.values())

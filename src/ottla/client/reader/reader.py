@@ -13,8 +13,8 @@ Rules:
   a batch loses nothing; the same reader continues at its `positions`.
 - The reader waits `api_timeout` seconds for leaders that move and brokers that restart. It reads
   added partitions from their beginning.
-- Records that were deleted before they were read, and a recreated topic, raise an error unless
-  `on_data_loss` says where to continue.
+- Records that were deleted before they were read, a start beyond the end of the log, and a
+  recreated topic raise an error unless `on_data_loss` says where to continue.
 """
 
 from __future__ import annotations
@@ -357,7 +357,9 @@ class Reader:
     def _is_at_end(self) -> bool:
         tracks = self._planner.tracks
         return self._planner.is_found and all(
-            track.end is not None and self._buffer.positions.get(number, -1) >= track.end
+            track.is_done
+            and track.end is not None
+            and self._buffer.positions.get(number, -1) >= track.end
             for number, track in tracks.items()
         )
 
