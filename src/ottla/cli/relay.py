@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 RELAY_EXAMPLES = """\b
 Examples:
     ottla relay --input file://./x.ss/orders --output kafka://127.0.0.1:9092/orders --until-end
-    tail -F app.log | ottla relay --input stdio:///log --output redis://localhost/log
+    tail -F app.log | ottla relay --plain --input stdio:///log --output redis://localhost/log
     ottla relay --input kafka://127.0.0.1:9092/a --output file://./a.ss/a --offsets ./offsets
 """
 CLOCK_EXAMPLES = """\b
@@ -68,6 +68,14 @@ def relay(
         bool,
         typer.Option("--new-timestamps", help="Give messages the time of their arrival."),
     ] = False,
+    plain: Annotated[
+        bool,
+        typer.Option(
+            "--plain",
+            help="Take and write lines of stdio:// as they are. Without it [text] at the beginning "
+            "of a line is a header that names a stream, and other streams are left out.",
+        ),
+    ] = False,
     timeout: Timeout = CONNECT_TIMEOUT,
     quiet: Annotated[bool, typer.Option("--quiet", help="Do not show the rate.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the total as JSON.")] = False,
@@ -89,6 +97,7 @@ def relay(
             name=name,
             strict=strict,
             new_timestamps=new_timestamps,
+            plain=plain,
             timeout=timeout,
             security=given_security(),
             tally=tally,
@@ -128,11 +137,12 @@ def clock(
 def _store(url: str | None) -> OffsetStore | None:
     if url is None:
         return None
+    from ottla.offsets import OffsetError
     from ottla.offsets.urls import store_from_url
 
     try:
         return store_from_url(url)
-    except ValueError as error:
+    except (ValueError, OffsetError) as error:
         raise typer.BadParameter(str(error), param_hint="--offsets") from None
 
 

@@ -60,7 +60,9 @@ def parse_line(text: str, *, escaped: bool = False) -> Line:
     return Line(payload, timestamp_ns, stream, *(int(number) for number in numbers))
 
 
-def format_line(receipt: Receipt, payload: bytes, *, escape: bool = False) -> bytes:
+def format_line(
+    receipt: Receipt, payload: bytes, *, escape: bool = False, header: bool = True
+) -> bytes:
     """The line of a message, with its ending; the shard is shown when it is not 0."""
     try:
         text = payload.decode()
@@ -70,6 +72,8 @@ def format_line(receipt: Receipt, payload: bytes, *, escape: bool = False) -> by
         text = _escape(text)
     elif "\n" in text or "\r" in text:
         raise NotOneLine("a payload is one line; use StdioOptions(newline='escape')")
+    if not header:
+        return f"{text}\n".encode()
     shard = f" | {receipt.shard}" if receipt.shard else ""
     moment = timestamp_text(receipt.timestamp_ns)
     return f"[{moment} | {receipt.stream} | {receipt.seq}{shard}] {text}\n".encode()

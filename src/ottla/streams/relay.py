@@ -38,6 +38,7 @@ from ottla.streams.types import (
     ProducerOptions,
     Reset,
     ShardKey,
+    StdioOptions,
 )
 from ottla.streams.url import parse
 
@@ -95,6 +96,7 @@ async def relay_streams(
     name: str = "ottla-relay",
     strict: bool = False,
     new_timestamps: bool = False,
+    plain: bool = False,
     timeout: float = TIMEOUT,  # noqa: ASYNC109 - that of each connection
     security: Security | None = None,
     tally: Tally | None = None,
@@ -105,9 +107,11 @@ async def relay_streams(
 
     If the output cannot keep all that the input may contain, `strict` raises `Lossy`; otherwise
     `warn` is called. With `new_timestamps` messages get the time of their arrival, which is not a
-    loss.
+    loss. With `plain` lines of stdin and stdout are payloads as they are, without headers; else
+    a line of stdin that names another stream is left out, and `strict` makes it an error.
     """
     tally = tally or Tally()
+    stdio = StdioOptions(headers=not plain, on_bad_line="raise" if strict else "raw")
     if input_url == output_url and not input_url.startswith("stdio:"):
         raise ConfigError("input and output are the same stream; name another --output")
     stop = asyncio.Event()
@@ -118,13 +122,15 @@ async def relay_streams(
         async with (
             connect(
                 input_url,
-                ConnectOptions(timeout=timeout, file=FileOptions(follow=not until_end)),
+                ConnectOptions(
+                    timeout=timeout, file=FileOptions(follow=not until_end), stdio=stdio
+                ),
                 security=_security_of(input_url, security),
             ) as source,
         ):
             target = connect(
                 output_url,
-                ConnectOptions(timeout=timeout, file=CREATING),
+                ConnectOptions(timeout=timeout, file=CREATING, stdio=stdio),
                 security=_security_of(output_url, security),
             )
             if strict:  # before the output is opened, which may make a file

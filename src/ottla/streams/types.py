@@ -322,13 +322,17 @@ class FileOptions:
 class StdioOptions:
     """Options for stdin and stdout.
 
+    - `headers`: a line may begin with a header, `[timestamp | stream | sequence | shard]`, of which
+      one part is enough: `[info] started` is the message `started` of the stream `info`. Without
+      `headers` lines are read and written as they are.
     - `on_bad_line`: a line with a malformed header is taken as text (`raw`), skipped (`skip`) or an
-      error (`raise`).
+      error (`raise`); with `raise` so is a line of a stream that nobody reads.
     - `newline`: a payload with a line break is an error (`raise`), or is escaped (`escape`).
     - `loopback`: consumers get what producers of this process send, instead of stdin.
     - `source`, `target`: pipes to use instead of stdin and stdout.
     """
 
+    headers: bool = True
     on_bad_line: str = "raw"
     newline: str = "raise"
     loopback: bool = False

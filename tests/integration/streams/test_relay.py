@@ -261,6 +261,20 @@ def test_a_store_that_cannot_be_opened_is_told_in_a_sentence(tmp_path: Path) -> 
     )
 
 
+def test_what_is_no_store_or_no_directory_is_said_in_a_sentence(tmp_path: Path) -> None:
+    source = f"file://{tmp_path}/x.ss/log"
+    assert run.invoke(app, ["clock", "--output", source, "--count", "1"]).exit_code == 0
+    args = ["relay", "--input", source, "--until-end"]
+    (tmp_path / "in.txt").write_text("hello")
+    output = f"file://{tmp_path}/o.ss/log"
+    done = run.invoke(app, [*args, "--output", output, "--offsets", str(tmp_path / "in.txt")])
+    assert done.exit_code == 2
+    assert "is a file, name a directory" in " ".join(done.stderr.replace("│", " ").split())
+    done = run.invoke(app, [*args, "--output", f"file://{tmp_path}/new/n.ss/log"])
+    assert done.exit_code == 1
+    assert f"there is no directory {tmp_path}/new; create it first" in done.stderr
+
+
 AGO = 1_700_000_000_000
 ODD: tuple[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]], int], ...] = (
     # key, value, headers, timestamp: everything that Kafka tells apart

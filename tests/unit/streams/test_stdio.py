@@ -122,6 +122,25 @@ async def test_t58_bad_lines_by_option() -> None:
         await read(b"[]\n", "a", on_bad_line="raise")
 
 
+async def test_lines_of_streams_that_nobody_reads_are_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    data = b"[info] started\n[error] disk full\nplain\n"
+    assert [m.payload for m in await read(data, "log")] == [b"plain"]
+    [told] = caplog.messages
+    assert "stream 'info'" in told
+    assert "headers=False" in told
+    with pytest.raises(FormatError, match="nobody reads that"):
+        await read(data, "log", on_bad_line="raise")
+
+
+async def test_without_headers_lines_are_what_they_are() -> None:
+    data = b"[info] started\r\n[log] hi\n  [x | 1]  \n"
+    found = await read(data, "log", headers=False)
+    assert [m.payload for m in found] == [b"[info] started\r", b"[log] hi", b"  [x | 1]  "]
+    assert format_line(Receipt("log", 0, 5, 0), b"[log] hi", header=False) == b"[log] hi\n"
+
+
 async def test_t59_d16_receipts_carry_the_printed_sequence() -> None:
     streamer, target = pipes()
     async with streamer, streamer.producer() as producer:

@@ -49,6 +49,7 @@ class Hub:
         self._drained = threading.Event()
         self._drained.set()
         self._warned = False
+        self._warned_of_others = False
 
     def join(self, source: StdioSource) -> None:
         """A consumer comes; the first one starts the reader."""
@@ -105,11 +106,28 @@ class Hub:
         self._wake()
 
     def _dispatch(self, messages: list[Message]) -> None:
+        read = {stream for member in self.members for stream in member.streams}
+        other = next((one for one in messages if one.stream not in read), None)
+        if other is not None:
+            self._tell_of_other(other.stream)
         for roster in self._groups.values():
             roster.dispatch(messages)
         for member, source in self.members.items():
             if source.group is None:
                 member.queue.extend(m for m in messages if m.stream in member.streams)
+
+    def _tell_of_other(self, stream: str) -> None:
+        """A line names a stream that nobody reads."""
+        said = (
+            f"the line is of stream {stream!r} by its header [{stream}], and nobody reads that; "
+            "StdioOptions(headers=False), or --plain of a relay, takes lines as they are"
+        )
+        if self.options.on_bad_line == "raise":
+            for source in self.members.values():
+                source.fail(FormatError(said))
+        elif not self._warned_of_others:
+            self._warned_of_others = True
+            _log.warning("a line is left out, further ones silently: %s", said)
 
     def _wake(self) -> None:
         if any(member.is_full for member in self.members):
@@ -123,6 +141,9 @@ class Hub:
             self._drained.set()
 
     def _message(self, line: bytes) -> Message | None:
+        if not self.options.headers:
+            text = line.decode(errors="surrogateescape")
+            return self._numbered(text, None, BROADCAST, None, 0, raw=True)
         text = line.removesuffix(b"\r").decode(errors="surrogateescape")
         escaped = self.options.newline == "escape"
         try:
@@ -303,8 +324,15 @@ class StdioSink(Sink):
             moment = now if message.timestamp_ns is None else message.timestamp_ns
             receipt = Receipt(message.stream, shard, seq, moment)
             try:
-                escape = self._hub.options.newline == "escape"
-                lines.append(format_line(receipt, message.payload, escape=escape))
+                options = self._hub.options
+                lines.append(
+                    format_line(
+                        receipt,
+                        message.payload,
+                        escape=options.newline == "escape",
+                        header=options.headers,
+                    )
+                )
             except NotOneLine as error:
                 delivery.reject(error)
                 continue

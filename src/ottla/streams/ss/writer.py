@@ -92,6 +92,11 @@ class SsWriter:
         try:
             self._fd = os.open(path, flags, 0o644)
         except FileNotFoundError:
+            directory = os.path.dirname(path) or "."  # noqa: PTH120 (paths are texts here)
+            if not os.path.isdir(directory):  # noqa: PTH112
+                raise ConnectError(
+                    f"{path}: there is no directory {directory}; create it first"
+                ) from None
             raise ConnectError(
                 f"{path} does not exist; connect(url, FileOptions(create='if_missing')) creates it"
             ) from None
