@@ -27,10 +27,12 @@ from ottla.console.render import Renderer
 from ottla.console.slugs import BadSlug
 from ottla.console.snapshot import Kind
 from ottla.console.text import name as shown
+from ottla.console.views.frame import time_of
 from ottla.redaction import redact
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
+    from datetime import datetime
 
     from starlette.requests import Request
 
@@ -72,6 +74,9 @@ class Console:
 
     def __post_init__(self) -> None:
         self.searches = asyncio.Semaphore(self.settings.max_searches)
+
+    def now(self) -> datetime:
+        return time_of(self.clock.wall_ms())
 
     def cluster(self, request: Request) -> Watched:
         """The cluster of a page's path."""

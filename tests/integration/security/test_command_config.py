@@ -56,7 +56,7 @@ def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, An
         yield " ".join(path), command
 
 
-CONNECTING = {"bootstrap", "input_url", "output_url"}
+CONNECTING = {"bootstrap", "brokers", "input_url", "output_url"}
 
 
 def test_every_command_that_connects_takes_it() -> None:

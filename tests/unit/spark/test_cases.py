@@ -17,12 +17,17 @@ NAMED: Final = re.compile(r"def test_case((?:_(?:and_)?\d{2})+)_")
 LEFT_OUT: Final = re.compile(r"^\| Spark (\d+)(?:-(\d+))?,? .*\| not tested.*\|$", re.MULTILINE)
 
 
+OTHER_LISTS: Final = ("test_sql.py", "test_table", "test_top.py", "test_typed")
+"""Files whose cases are those of the tables or of the console."""
+
+
 def with_tests() -> set[int]:
     places = ("tests/spark", "tests/unit/spark", "tests/integration/spark", "tests/integration/cli")
     return {
         int(number)
         for place in places
         for file in (ROOT / place).rglob("test_*.py")
+        if not file.name.startswith(OTHER_LISTS)
         for names in NAMED.findall(file.read_text())
         for number in re.findall(r"\d{2}", names)
     }

@@ -6,7 +6,6 @@ Numbers are numbers, times RFC 3339 in UTC, durations seconds; what is missing i
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -152,7 +151,7 @@ async def messages_json(request: Request) -> Response:
     if not rows.isdecimal() or not 1 <= int(rows[:9]) <= MAX_ROWS:
         raise Refused(400, f"rows is a number from 1 to {MAX_ROWS}.")
     try:
-        query = query_of(asked, name, int(rows), datetime.now(UTC))
+        query = query_of(asked, name, int(rows), console.now())
         decoder = Decoder(rules, console.settings.value_view_bytes, asked.form, trees=True)
         page = await read_page(request, watched, query, decoder)
     except (BadPlace, BadWhere) as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from starlette.responses import RedirectResponse
@@ -152,9 +151,7 @@ async def reset_preview(request: Request, form: FormData) -> Response:
     group = unslug(request.path_params["group"])
     topics = [one.strip() for one in _text(form, "topics").split(",") if one.strip()]
     try:
-        target = actions.reset_target(
-            _text(form, "to"), _text(form, "at").strip(), datetime.now(UTC)
-        )
+        target = actions.reset_target(_text(form, "to"), _text(form, "at").strip(), console.now())
         async with _admin(watched) as admin:
             await _stopped(admin, group)
             moves = await admin.plan_offset_reset(group, target, topics)

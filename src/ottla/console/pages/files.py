@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from starlette.responses import StreamingResponse
@@ -40,7 +39,7 @@ async def download(request: Request) -> Response:
     await check_topic(watched, topic)
     asked = Asked.of(request)
     try:
-        query = query_of(asked, topic, 1, datetime.now(UTC))
+        query = query_of(asked, topic, 1, console.now())
         whole = console.settings.download_max_mib << 20
         decoder = Decoder(rules, whole, asked.form, trees=True)
         # The first piece is made before the answer begins: a wrong name is an error, not a file.
@@ -48,7 +47,7 @@ async def download(request: Request) -> Response:
         first = await anext(pieces, b"")
     except (BadPlace, BadWhere) as error:
         raise Refused(400, str(error)) from error
-    name = f"records-{datetime.now(UTC):%Y%m%d-%H%M%S}.{form}"
+    name = f"records-{console.now():%Y%m%d-%H%M%S}.{form}"
     return StreamingResponse(
         _all(console, first, pieces),
         media_type=FORMATS[form],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from starlette.responses import Response
@@ -25,6 +24,8 @@ from ottla.console.text import name as shown
 from ottla.console.views.frame import frame
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from starlette.requests import Request
 
     from ottla.console.app import Console
@@ -152,7 +153,7 @@ async def messages_page(request: Request) -> Response:
         "forms": _forms(rules),
         "hidden": rules.hidden,
         "masked": rules.masked,
-        "today": f"{datetime.now(UTC):%Y-%m-%d}",
+        "today": f"{console.now():%Y-%m-%d}",
         "problem": "",
         "page": None,
     }
@@ -169,7 +170,7 @@ async def _found(
     if not await watched.has_topic(topic):
         return {"problem": "The cluster has no topic of this name; it may have been deleted."}
     try:
-        query = query_of(asked, topic, 50, datetime.now(UTC))
+        query = query_of(asked, topic, 50, console.now())
         decoder = Decoder(
             rules,
             console.settings.value_preview_bytes,

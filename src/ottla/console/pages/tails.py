@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from starlette.responses import StreamingResponse
@@ -43,7 +42,7 @@ async def tail_stream(request: Request) -> Response:
     await check_topic(watched, topic)
     asked = replace(Asked.of(request), from_="newest", before="", after="")
     try:
-        query = query_of(asked, topic, 1, datetime.now(UTC))
+        query = query_of(asked, topic, 1, console.now())
     except (BadPlace, BadWhere) as error:
         raise Refused(400, str(error)) from error
     visitor = console.visitors.id_of(request) or (request.client.host if request.client else "")
