@@ -75,6 +75,14 @@ async def test_what_is_said(make: Callable[[], object], words: str) -> None:
         make()
 
 
+@pytest.mark.parametrize("made", NEEDS, ids=lambda made: f"{made.__module__}.{made.__name__}")
+async def test_a_mapping_is_no_bootstrap(made: Callable[..., Any]) -> None:
+    settings_of_others = {"bootstrap.servers": "127.0.0.1:1", "sasl.password": "hush"}
+    with pytest.raises(WrongType, match="bootstrap: expected the address itself, such as") as said:
+        made(bootstrap=settings_of_others, **NEEDS[made])
+    assert "hush" not in str(said.value)
+
+
 def test_a_wrong_type_is_what_python_calls_it() -> None:
     with pytest.raises(TypeError):
         arguments.whole("n", "1")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from ottla.client.cluster.connection import Address
@@ -33,6 +33,13 @@ def parse_bootstrap(bootstrap: str | Sequence[str]) -> list[Address]:
 
 
 def _entries(given: object) -> list[str]:
+    if isinstance(given, Mapping):
+        # Settings of other clients may have a password among them: do not quote any of it.
+        raise WrongType(
+            'bootstrap: expected the address itself, such as "127.0.0.1:9092" (the value of '
+            f'"bootstrap.servers"), got a {type(given).__name__}; settings are arguments by name, '
+            "and security=Security.from_properties(...) takes Kafka's own"
+        )
     found = list(given) if isinstance(given, Iterable) else [given]
     entries = [entry for entry in found if isinstance(entry, str)]
     if len(entries) < len(found):
