@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ottla import Admin, Consumer, Producer, Reader, ShareConsumer, share_worker
-from ottla.errors import ClientClosed, WrongPlace
+from ottla.errors import BadBootstrap, ClientClosed, WrongPlace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
@@ -124,3 +124,9 @@ def test_a_closed_client_says_so_in_any_loop(ottla_broker: EmbeddedBroker) -> No
 async def test_share_worker_within_a_loop_names_the_class(ottla_broker: EmbeddedBroker) -> None:
     with pytest.raises(WrongPlace, match="use ShareWorker: await ShareWorker"):
         share_worker(print, ottla_broker.bootstrap, group="s", topics=["t"])
+
+
+def test_errors_in_a_share_worker_have_no_error_of_the_loop_above_them() -> None:
+    with pytest.raises(BadBootstrap) as said:
+        share_worker(print, "host:port", group="s", topics=["t"])
+    assert said.value.__context__ is None

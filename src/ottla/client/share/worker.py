@@ -396,11 +396,19 @@ def share_worker(
         )
         return await worker.run(signals=True)
 
+    if _is_in_a_loop():
+        raise WrongPlace(
+            "share_worker runs an event loop of its own, and there is one here (a notebook has "
+            "one, too); use ShareWorker: "
+            "await ShareWorker(fn, bootstrap, group=..., topics=[...]).run()"
+        )
+    return asyncio.run(run())
+
+
+def _is_in_a_loop() -> bool:
+    """Whether an event loop runs here; the error by which asyncio says no ends with this call."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(run())
-    raise WrongPlace(
-        "share_worker runs an event loop of its own, and there is one here (a notebook has one, "
-        "too); use ShareWorker: await ShareWorker(fn, bootstrap, group=..., topics=[...]).run()"
-    )
+        return False
+    return True
