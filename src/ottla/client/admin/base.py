@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.client import arguments
 from ottla.client.cluster.cluster import together
 from ottla.client.cluster.retry import is_passing
-from ottla.client.errors import KafkaError, raise_failures
+from ottla.client.errors import (
+    BrokerUnreachable,
+    ConnectionLost,
+    KafkaError,
+    RequestTimedOut,
+    afresh,
+    raise_failures,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 
     from ottla.client.cluster.cluster import Client
     from ottla.client.cluster.view import TopicPartition
+
+T = TypeVar("T")
 
 
 class AdminBase:
@@ -26,6 +35,21 @@ class AdminBase:
     def _timeout_ms(self) -> int:
         """How long a broker may take over a change."""
         return int(self._client.request_timeout * 1000)
+
+    async def _once(self, attempt: Callable[[], Awaitable[T]], what: str, look: str) -> T:
+        """The result of a change that is not sent again once it may have been carried out.
+
+        `look` is the call that shows whether it was.
+        """
+        try:
+            return await self._client.retry(attempt, repeatable=False)
+        except BrokerUnreachable:
+            raise  # it was not sent
+        except (ConnectionLost, RequestTimedOut) as lost:
+            unsure = afresh(lost)
+            advice = f"check with {look}, and call again if it was not"
+            unsure.args = (f"{what}: {lost}; it may have been carried out: {advice}",)
+            raise unsure from lost
 
     async def _by_leader(
         self, partitions: Iterable[TopicPartition]

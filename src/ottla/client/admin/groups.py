@@ -83,14 +83,15 @@ class GroupCalls(OffsetCalls):
     async def delete_group(self, name: str) -> None:
         """Delete a group without members, and its offsets."""
         arguments.text("name", name)
+        what = f"delete group {name!r}"
 
         async def attempt() -> None:
             answer: DeleteGroupsResponse = await self._client.send(
                 DeleteGroupsRequest([name]), to=Coordinator(name)
             )
-            check(answer.results[0].error_code, f"delete group {name!r}")
+            check(answer.results[0].error_code, what)
 
-        await self._client.retry(attempt, repeatable=False)
+        await self._once(attempt, what, "list_groups()")
 
     async def delete_groups(
         self, names: Iterable[str], *, return_errors: bool = False

@@ -259,7 +259,7 @@ class ShareGroupCalls(ResetCalls, ConfigCalls):
             }
             check_parts(what, outcomes)
 
-        await self._client.retry(attempt, repeatable=False)
+        await self._once(attempt, what, "list_share_group_offsets()")
 
     async def plan_share_offset_reset(
         self, group: str, to: ResetTarget, topics: Iterable[str] = ()

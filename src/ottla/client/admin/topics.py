@@ -74,21 +74,23 @@ class TopicCalls(ConfigCalls):
         request = CreateTopicsRequest([topic], self._timeout_ms, validate_only)
         # Brokers know of defaults since version 4.
         low = 4 if -1 in (partitions, replication_factor) else 0
+        what = f"create topic {name!r}"
 
         async def attempt() -> CreatedTopic:
             answer: CreateTopicsResponse = await self._client.send(
                 request, to="controller", min_version=low
             )
             made = answer.topics[0]
-            check(made.error_code, f"create topic {name!r}", made.error_message)
+            check(made.error_code, what, made.error_message)
             return CreatedTopic(name, made.topic_id, made.num_partitions, made.replication_factor)
 
-        made = await self._client.retry(attempt, repeatable=False)
-        if not validate_only:
-            # The topic exists now, even if this look-up fails.
-            with suppress(TimeoutError, ClientError):
-                async with asyncio.timeout(HEARD_OF_WITHIN):
-                    await self._until_heard_of(name)
+        if validate_only:
+            return await self._client.retry(attempt)
+        made = await self._once(attempt, what, "list_topics()")
+        # The topic exists now, even if this look-up fails.
+        with suppress(TimeoutError, ClientError):
+            async with asyncio.timeout(HEARD_OF_WITHIN):
+                await self._until_heard_of(name)
         return made
 
     async def _until_heard_of(self, name: str) -> None:
@@ -101,13 +103,14 @@ class TopicCalls(ConfigCalls):
         """Delete a topic and its records."""
         arguments.text("name", name)
         request = DeleteTopicsRequest([name], [DeleteTopicState(name)], self._timeout_ms)
+        what = f"delete topic {name!r}"
 
         async def attempt() -> None:
             answer: DeleteTopicsResponse = await self._client.send(request, to="controller")
             gone = answer.responses[0]
-            check(gone.error_code, f"delete topic {name!r}", gone.error_message)
+            check(gone.error_code, what, gone.error_message)
 
-        await self._client.retry(attempt, repeatable=False)
+        await self._once(attempt, what, "list_topics()")
 
     async def delete_topics(
         self, names: Iterable[str], *, return_errors: bool = False
@@ -125,13 +128,14 @@ class TopicCalls(ConfigCalls):
         request = CreatePartitionsRequest(
             [CreatePartitionsTopic(topic, total, None)], self._timeout_ms
         )
+        what = f"grow topic {topic!r} to {total}"
 
         async def attempt() -> None:
             answer: CreatePartitionsResponse = await self._client.send(request, to="controller")
             grown = answer.results[0]
-            check(grown.error_code, f"grow topic {topic!r} to {total}", grown.error_message)
+            check(grown.error_code, what, grown.error_message)
 
-        await self._client.retry(attempt, repeatable=False)
+        await self._once(attempt, what, "describe_topics()")
 
     async def list_topics(self, *, internal: bool = False) -> list[TopicListing]:
         """All topics by name; internal topics only with `internal`."""

@@ -150,7 +150,10 @@ class UserCalls(AdminBase):
             for one in answer.results:
                 check(one.error_code, what, one.error_message)
 
-        await self._client.retry(attempt, repeatable=not deletions)
+        if deletions:
+            await self._once(attempt, what, "describe_users()")
+        else:
+            await self._client.retry(attempt)
 
 
 def _upsertion(
