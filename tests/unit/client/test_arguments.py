@@ -67,6 +67,19 @@ def test_whatever_is_given_to_a_constructor(data: st.DataObject) -> None:
         (lambda: ottla.Producer("b", security="SSL"), "security: expected a Security, got 'SSL'"),  # type: ignore[arg-type]
         (lambda: ottla.ShareConsumer("b", group="g", topics="t"), r"such as \['t'\], got 't'"),
         (lambda: ottla.Admin("b", api_timeout="1"), "api_timeout: expected a number of seconds"),  # type: ignore[arg-type]
+        (
+            lambda: ottla.Consumer("b", group="g", pattern="orders-("),
+            r"pattern: 'orders-\(' is no regular expression in RE2 syntax: missing \): .*; put",
+        ),
+        (lambda: ottla.Consumer("b", group="g", pattern="(?=a)"), "use no lookarounds"),
+        (
+            lambda: ottla.Consumer("b", group="g", topics=["t"], assignor="nosuch"),
+            "assignor: expected one of uniform, range, got 'nosuch'",
+        ),
+        (
+            lambda: ottla.Consumer("b", group="g", topics=["t"], assignor="roundrobin"),
+            "assignor: 'roundrobin' needs protocol=\"classic\"",
+        ),
         (lambda: ottla.ShareWorker(None, "b", group="g", topics=["t"]), "fn: expected a function"),  # type: ignore[arg-type]
     ],
 )
@@ -81,6 +94,13 @@ async def test_a_mapping_is_no_bootstrap(made: Callable[..., Any]) -> None:
     with pytest.raises(WrongType, match="bootstrap: expected the address itself, such as") as said:
         made(bootstrap=settings_of_others, **NEEDS[made])
     assert "hush" not in str(said.value)
+
+
+async def test_patterns_and_assignors_that_will_do() -> None:
+    for assignor in (None, "uniform", "range"):
+        ottla.Consumer("b", group="g", pattern=r"orders\..*|[a-c]+", assignor=assignor)
+    for assignor in ("range", "roundrobin", "cooperative-sticky"):
+        ottla.Consumer("b", group="g", topics=["t"], protocol="classic", assignor=assignor)
 
 
 def test_a_wrong_type_is_what_python_calls_it() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ottla.client import arguments
 from ottla.client.consumer.assignors import ASSIGNORS
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
     from ottla.client.consumer.machine import Member
     from ottla.client.consumer.types import Protocol
+
+BROKERS_ASSIGNORS: Final = ("uniform", "range")
+"""Those of Ottla and Kafka; a broker with others uses the first of its own if none is named."""
 
 
 def member_of(
@@ -39,6 +42,12 @@ def member_of(
     if protocol == "consumer":
         if pattern is not None and names:
             raise BadArgument("give topics or pattern, not both")
+        if pattern is not None:
+            _check_pattern(pattern)
+        if assignor in ASSIGNORS.keys() - set(BROKERS_ASSIGNORS):
+            raise BadArgument(f'assignor: {assignor!r} needs protocol="classic"')
+        if assignor is not None:
+            arguments.choice("assignor", assignor, BROKERS_ASSIGNORS)
         return ModernMember(
             group,
             names,
@@ -60,3 +69,21 @@ def member_of(
         session_timeout_ms=int(session_timeout * 1000),
         rebalance_timeout_ms=timeout_ms,
     )
+
+
+def _check_pattern(pattern: str) -> None:
+    """Refuse what brokers would refuse after the group was joined."""
+    import re2
+
+    options = re2.Options()
+    options.log_errors = False  # the caller is told
+    try:
+        re2.compile(pattern, options)
+    except re2.error as error:
+        said = error.args[0]
+        why = said.decode(errors="replace") if isinstance(said, bytes) else str(said)
+        raise BadArgument(
+            f"pattern: {pattern!r:.80} is no regular expression in RE2 syntax: {why:.80}; put a "
+            "backslash before characters that are meant as they are, and use no lookarounds or "
+            "backreferences"
+        ) from None
