@@ -353,8 +353,16 @@ class EmbeddedBroker:
         self._run(lambda _: function(nodes.any))
 
     def _change(self, function: Callable[[Cluster], Coroutine[Any, Any, object]]) -> None:
-        """Change the cluster; what that raises is raised here."""
-        self._run(lambda served: function(served.cluster))
+        """Change the cluster; what that raises is raised here. All nodes know of it afterwards.
+
+        With `processes=True` the other nodes learn of it within a second.
+        """
+
+        async def change(served: Nodes | Processes) -> None:
+            await function(served.cluster)
+            await served.changed()
+
+        self._run(change)
 
     def _run(self, function: Callable[[Nodes | Processes], Coroutine[Any, Any, object]]) -> None:
         served, loop = self._served, self._loop

@@ -150,6 +150,11 @@ class Nodes:
         if new:
             await self.any.metadata.change(SetLeaders(new))
 
+    async def changed(self) -> None:
+        """Return when every node knows what was changed through one of them."""
+        if not self._is_one:
+            await self._settled()
+
     async def _settled(self) -> None:
         """Every node knows what it leads, and has it."""
         if self.running:

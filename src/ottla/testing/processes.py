@@ -102,6 +102,9 @@ class Processes:
         refused: str | None = json.loads(answer).get("refused") if answer else "see its log lines"
         return refused
 
+    async def changed(self) -> None:
+        """Nothing says when a process has read the change that it was told of."""
+
     def _tell(self) -> None:
         if self._news is not None:
             self._news.tell(self._opened.image.brokers)

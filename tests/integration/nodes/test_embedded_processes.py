@@ -11,7 +11,7 @@ import pytest
 
 from ottla import EmbeddedBroker, Secured
 from ottla.broker.errors import BrokerNotRunning
-from ottla.client.errors import BadArgument
+from ottla.client.errors import AuthenticationFailed, BadArgument
 from ottla.sync import Admin
 from tests.support.cluster_clients import Writer, directories, read_all
 from tests.support.nodes_process import gone, wait_for
@@ -64,8 +64,16 @@ def test_processes_are_secured_and_end_with_the_test(tmp_path: Path) -> None:
     with EmbeddedBroker(nodes=2, processes=True, security=secured) as broker:
         broker.create_user("bob", "other")
         broker.create_acls("allow bob describe topic:orders")
-        with Admin(broker.bootstrap, security=broker.security("bob")) as admin:
-            assert admin.list_topics() == []
+
+        def sees(address: str) -> bool:
+            try:
+                with Admin(address, security=broker.security("bob")) as admin:
+                    return admin.list_topics() == []
+            except AuthenticationFailed:
+                return False  # nodes learn of a user within a second
+
+        for address in broker.nodes.values():
+            wait_for(lambda address=address: sees(address), "a node knows the user")  # type: ignore[misc]
     code = f"""
 import time, ottla
 broker = ottla.EmbeddedBroker({str(tmp_path)!r}, nodes=2, processes=True).start()
