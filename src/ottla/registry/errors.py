@@ -52,3 +52,7 @@ class RegistryError(OttlaError):
 
     def __str__(self) -> str:
         return self.message
+
+
+class LedElsewhere(RegistryError):
+    """Another node decides, which was not known when the request came; nothing was done."""

@@ -18,7 +18,7 @@ from ottla.http.routes import Routes
 from ottla.registry import bodies, views
 from ottla.registry.bodies import MEDIA_TYPES, V1, query_of
 from ottla.registry.callers import Action, Caller, need, need_all
-from ottla.registry.errors import RegistryError
+from ottla.registry.errors import LedElsewhere, RegistryError
 from ottla.registry.names import checked, context_of, split
 from ottla.registry.requests import DeleteSubject, DeleteVersion, SetConfig, SetMode
 from ottla.registry.service import messages
@@ -435,6 +435,13 @@ def _handler(
         try:
             answer = _answer(request, 200, await route(call))
             outcome = "done"
+        except LedElsewhere as error:
+            # As with the first schema of all, if the topic that is made for it is another node's.
+            outcome = "passed on"
+            try:
+                return await pass_on(request) or failure(request, error)
+            except RegistryError as refused:
+                return failure(request, refused)
         except RegistryError as error:
             outcome = error.code.name
             return failure(request, error)

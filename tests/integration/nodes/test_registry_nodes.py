@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -45,6 +47,13 @@ def test_requests_reach_the_leader_from_every_node(cluster: EmbeddedBroker) -> N
         assert ask(url, "GET", "/subjects?subjectPrefix=a").body == names
         refused = ask(url, "GET", "/subjects/none/versions")
         assert (refused.status, refused.code) == (404, 40401)
+
+
+def test_the_first_schema_of_all_may_come_to_any_node() -> None:
+    with EmbeddedBroker(nodes=3, registry=True) as broker, ThreadPoolExecutor(3) as pool:
+        served = urls(broker).values()  # the topic is made by the first that comes, for any of them
+        post = partial(ask, method="POST", path="/subjects/a/versions", body={"schema": '"int"'})
+        assert [answer.status for answer in pool.map(post, served)] == [200] * 3
 
 
 def test_the_registry_moves_with_its_topic(cluster: EmbeddedBroker) -> None:

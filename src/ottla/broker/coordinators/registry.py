@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.broker.coordinators.service import CoordinatorService
 from ottla.broker.errors import ApiError
-from ottla.registry.errors import Code, RegistryError
+from ottla.registry.errors import Code, LedElsewhere, RegistryError
 from ottla.registry.machine import RegistryMachine
 from ottla.registry.requests import Done, Look
 from ottla.registry.state import State
@@ -84,9 +84,7 @@ class RegistryCoordinator:
             if self.leader is None:
                 await self._service.ensure_topic(1, CONFIGS)
             if self.leader != self._cluster.node_id:
-                raise RegistryError(
-                    Code.NO_LEADER, f"node {self.leader} leads the registry's topic"
-                )
+                raise LedElsewhere(Code.NO_LEADER, f"node {self.leader} leads the registry's topic")
             return await self._service.ask_at(PARTITION, request)
         except ApiError as error:
             code = Code.STORE
