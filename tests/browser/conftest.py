@@ -18,7 +18,7 @@ from ottla.sync import Admin, Producer, ShareConsumer
 from ottla.testing.embedded import EmbeddedBroker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Container, Iterator
 
     from playwright.sync_api import Browser, Page
 
@@ -52,7 +52,7 @@ def broker() -> Iterator[EmbeddedBroker]:
     with EmbeddedBroker(console=True) as running:
         running.create_topic("orders", partitions=3)
         running.create_topic("hostile")
-        _fill(running.bootstrap)
+        _send_orders(running.bootstrap, [0])
         with ShareConsumer(
             running.bootstrap,
             group="warehouse",
@@ -60,15 +60,17 @@ def broker() -> Iterator[EmbeddedBroker]:
             ack_mode="explicit",
             auto_offset_reset="earliest",
         ) as worker:
-            # It holds records while the tests look: the head and some others of a partition.
+            # It holds records while the tests look: the head and some others of partition 0.
             records = worker.poll(timeout=30)
             for record in records[5:-20]:
                 worker.acknowledge(record)
             worker.commit()
+            _send_orders(running.bootstrap, [1, 2])
+            _fill(running.bootstrap)
             yield running
 
 
-def _fill(bootstrap: str) -> None:
+def _send_orders(bootstrap: str, partitions: Container[int]) -> None:
     with Producer(bootstrap) as producer:
         producer.send_many(
             "orders",
@@ -80,8 +82,13 @@ def _fill(bootstrap: str) -> None:
                     partition=number % 3,
                 )
                 for number in range(200)
+                if number % 3 in partitions
             ],
         )
+
+
+def _fill(bootstrap: str) -> None:
+    with Producer(bootstrap) as producer:
         producer.send_many(
             "hostile",
             [
