@@ -43,6 +43,10 @@ def read_part(
     part: FilePart, options: SourceOptions, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a task, with these columns of records in this order."""
+    if not part.files:
+        # The table claims the offsets and names no file with them: the log knows.
+        yield from _of_log(part.ranges, options, columns)
+        return
     try:
         files = dataset_of(part.files, raw_columns())
         for one in files.get_fragments():
