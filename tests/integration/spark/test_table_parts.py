@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -120,15 +119,6 @@ def test_case_86_a_file_that_is_gone_is_read_from_the_log(
     delete_below(broker, topic, 1, 50)
     with pytest.raises(FileGone, match="the log cannot replace it"):
         sum(len(task_rows(archived, task)) for task in tasks)
-    archived.close()
-
-
-def test_offsets_that_no_file_has_are_read_from_the_log(broker: EmbeddedBroker, topic: str) -> None:
-    archived = source(broker, topic, table="auto", tableMinRows="50")
-    tasks = archived.plan(*archived.bounds())
-    without = [replace(one, files=()) if isinstance(one, FilePart) else one for one in tasks]
-    assert without != list(tasks)
-    assert sorted(row for one in without for row in task_rows(archived, one)) == written(0, 230)
     archived.close()
 
 
