@@ -25,11 +25,16 @@ NOON = 20_406 * DAY_MS + DAY_MS // 2
 
 
 def new_topic(broker: EmbeddedBroker, partitions: int = 1, **configs: str) -> str:
-    """A topic that is kept as a table; underscores in the names of settings stand for dots."""
+    """A topic that is kept as a table; underscores in the names of settings stand for dots.
+
+    Its records are a year old (`NOON`), so no retention: a broker looks every five minutes.
+    """
     name = f"orders{next(_numbers)}"
     settings = {f"ottla.table.{key.replace('_', '.')}": value for key, value in configs.items()}
     broker.create_topic(
-        name, partitions=partitions, configs={"ottla.table.enable": "true", **settings}
+        name,
+        partitions=partitions,
+        configs={"ottla.table.enable": "true", "retention.ms": "-1", **settings},
     )
     return name
 
