@@ -264,7 +264,10 @@ def test_27_28_one_bad_range_spoils_its_partition_alone(new_queue: Callable[...,
     for partition in (0, 1):
         queue.produce(4, partition=partition)
     with queue.member() as member, queue.member() as other:
-        assert len(member.first([0, 1]).offsets) == 8
+        # A partition whose state is read later than the other's comes with a later fetch.
+        records = len(member.first([0, 1]).offsets)
+        while records < 8:
+            records += len(member.acquire(max_wait_ms=WAIT_MS).offsets)
         answer = member.acknowledge({0: [(0, 0, ACCEPT), (2, 9, ACCEPT)], 1: [(0, 3, ACCEPT)]})
         rows = {row.partition_index: row.error_code for row in answer.responses[0].partitions}
         assert rows == {0: ErrorCode.INVALID_REQUEST, 1: 0}
