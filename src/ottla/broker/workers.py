@@ -6,6 +6,8 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from ottla.memory import keep_freed_memory
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -20,6 +22,10 @@ T = TypeVar("T")
 # Reads that wait for the disk at the same time. They have threads of their own, because a client
 # that reads a whole topic from the disk must not delay syncs, for which producers wait.
 READER_THREADS: Final = 8
+# Of freed memory that malloc keeps: two of the largest answers (`MAX_READ_BYTES`).
+KEPT_BYTES: Final = 16 * 1024 * 1024
+# What is read from a file at once and counts as a large buffer: from here on glibc maps it.
+LARGE_BYTES: Final = 128 * 1024
 
 
 class Workers:
@@ -31,6 +37,7 @@ class Workers:
         self.reading = asyncio.Semaphore(READER_THREADS)
         """Held by an answer from its reads to its end, so that not many wait in memory."""
         self.reads = 0  # from the disk, so far
+        self._keeps_memory = False
 
     async def run(self, function: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self.executor, function)
@@ -41,6 +48,15 @@ class Workers:
         if self._readers is None:
             self._readers = ThreadPoolExecutor(READER_THREADS, thread_name_prefix="ottla-read")
         return await asyncio.get_running_loop().run_in_executor(self._readers, function)
+
+    def has_read(self, size: int) -> None:
+        """An answer has `size` bytes of files in new memory; with large ones malloc is set up.
+
+        Not before: an idle broker does not load ctypes.
+        """
+        if size >= LARGE_BYTES and not self._keeps_memory:
+            self._keeps_memory = True
+            self.executor.submit(keep_freed_memory, KEPT_BYTES)
 
     async def ended(self) -> None:
         """`close`, in a thread: the loop may serve others, too, and the last job may take long."""

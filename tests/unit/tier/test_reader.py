@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 import random
 from dataclasses import replace
 from itertools import pairwise
@@ -26,7 +25,6 @@ from ottla.tier.reader import (
     RemoteReader,
     SegmentGone,
     TopicSource,
-    memory,
     read_split,
     reading,
     rebuild_catalogue,
@@ -342,14 +340,3 @@ def test_case_56_ranges_hold_every_wanted_batch_and_splits_each_once() -> None:
 def test_a_range_without_an_index_is_the_whole() -> None:
     assert byte_range(OffsetIndex(), 0, 5, 9, 77) == ByteRange(0, 77)
     assert cut(OffsetIndex(), ByteRange(0, 77), 10) == [ByteRange(0, 77)]
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have no mallopt")
-def test_freed_memory_is_kept_unless_the_environment_says_otherwise(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    for name in memory.VARIABLES:
-        monkeypatch.delenv(name, raising=False)
-    assert memory.keep_freed_memory.__wrapped__()
-    monkeypatch.setenv(memory.VARIABLES[0], "1")
-    assert not memory.keep_freed_memory.__wrapped__()

@@ -391,7 +391,7 @@ def _look_at(
     try:
         if disk is None or (isinstance(disk, Disk) and disk.partition is not partition):
             return _read(logs, partition, want, max_bytes, committed=committed, first=first)
-        return _take(partition, want, disk, committed=committed)
+        return _take(logs.workers, partition, want, disk, committed=committed)
     except OffsetMovedToTieredStorage:
         if _is_follower(request):
             raise
@@ -444,19 +444,27 @@ def _read(
         views=views,
     )
     aborted = log.aborted_in(offset, chunks, wait=False) if may_have_aborted else ()
-    if views and size >= MIN_VIEW_BYTES:
+    if not views:
+        logs.workers.has_read(size)
+    elif size >= MIN_VIEW_BYTES:
         logs.context.peer.lent.add(log)
     return _found(partition, want, chunks, size, aborted, committed=committed)
 
 
 def _take(
-    partition: HostedPartition, want: Wanted, disk: Disk | LogError, *, committed: bool
+    workers: Workers,
+    partition: HostedPartition,
+    want: Wanted,
+    disk: Disk | LogError,
+    *,
+    committed: bool,
 ) -> Found:
     """What a worker has read, if the log still has it."""
     if isinstance(disk, LogError):
         raise disk
     partition.log.require_readable(want.fetch_offset, partition.log.high_watermark)
     chunks, size = disk.read
+    workers.has_read(size)
     return _found(partition, want, chunks, size, disk.aborted, committed=committed)
 
 

@@ -17,10 +17,10 @@ from ottla.client.reader.types import CorruptRecords
 from ottla.log.epochs import LeaderEpochs
 from ottla.log.index import AbortedTransaction, CorruptIndex, OffsetIndex, decode_aborted
 from ottla.log.producer_state import ProducerStates
+from ottla.memory import keep_freed_memory
 from ottla.objects.errors import RemoteNotFound, RemoteStorageError
 from ottla.objects.store import ObjectReplaced
 from ottla.tier.errors import CorruptRemoteData
-from ottla.tier.reader.memory import keep_freed_memory
 from ottla.tier.reader.planning import Plan, Request, Split, newest, rows, serving_chain
 from ottla.tier.reading.timestamps import first_at_or_after
 from ottla.tier.store.layout import Section
@@ -45,6 +45,7 @@ SPLIT_BYTES: Final = 96 * 1024 * 1024  # pieces come out between 64 and 144 MiB,
 REQUESTS_IN_FLIGHT: Final = 16
 PART_BYTES: Final = 8 * 1024 * 1024  # of a split that are asked for at once
 PARTS_IN_FLIGHT: Final = 3  # of one split
+KEPT_BYTES: Final = 8 * PART_BYTES  # of freed memory: several parts
 REPLANS: Final = 3  # after three deleted objects in a row give up
 
 
@@ -254,7 +255,7 @@ async def stream_split(
 
     Damaged bytes are read once more; then `CorruptRemoteData` is raised.
     """
-    keep_freed_memory()
+    keep_freed_memory(KEPT_BYTES)
     waiting = deque(_parts(split))
     ahead: deque[tuple[ByteRange, asyncio.Task[memoryview]]] = deque()
     state = _State(None, memoryview(b""))
