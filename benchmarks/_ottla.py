@@ -93,6 +93,11 @@ class OttlaProcess:
         self._process = None
         return time.monotonic() - began
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
     def rss_bytes(self) -> int:
         status = self._proc("status").splitlines()
         (line,) = (line for line in status if line.startswith("VmRSS:"))

@@ -34,10 +34,11 @@ def start(*options: str) -> subprocess.Popen[str]:
     )
 
 
-def test_case_1_three_topics_and_a_clean_stop(broker: EmbeddedBroker) -> None:
+def test_case_1_three_topics_and_a_clean_stop(broker: EmbeddedBroker, tmp_path: Path) -> None:
     for name in ("one", "two", "three"):
         broker.create_topic(name)
-    process = start("--bootstrap", broker.bootstrap, "--listen", "127.0.0.1:0")
+    state = str(tmp_path / "state")
+    process = start("--bootstrap", broker.bootstrap, "--listen", "127.0.0.1:0", "--state", state)
     try:
         assert process.stdout is not None
         ready = process.stdout.readline()
@@ -50,6 +51,7 @@ def test_case_1_three_topics_and_a_clean_stop(broker: EmbeddedBroker) -> None:
         process.send_signal(signal.SIGTERM)
         out, err = process.communicate(timeout=WAIT)
         assert (process.returncode, out, err) == (0, "", "")
+        assert (tmp_path / "state" / "history.sqlite").exists()
     finally:
         process.kill()
         process.communicate()
@@ -90,3 +92,33 @@ def test_wrong_use_is_a_sentence(options: tuple[str, ...]) -> None:
     _, err = process.communicate(timeout=WAIT)
     assert process.returncode == 2
     assert "Traceback" not in err
+
+
+def run(*arguments: str) -> tuple[int, str]:
+    process = start(*arguments)
+    out, err = process.communicate(timeout=WAIT)
+    return process.returncode, out + err
+
+
+def test_users_tokens_and_dashboards_are_written(tmp_path: Path) -> None:
+    users, tokens = tmp_path / "users.toml", tmp_path / "tokens.toml"
+    secret = tmp_path / "secret"
+    secret.write_text("correct horse\n")
+    add = ("user", "add", "anna", "--role", "admin", "--users-file", str(users))
+    assert run(*add, "--password-file", str(secret)) == (0, f"added anna in {users}\n")
+    status, said = run(*add, "--generate")
+    assert status == 0
+    assert said.startswith(f"changed anna in {users}\npassword: ")
+    assert "horse" not in users.read_text()
+    status, token = run(
+        "token", "add", "prometheus", "--role", "viewer", "--tokens-file", str(tokens)
+    )
+    assert status == 0
+    assert token.strip() not in tokens.read_text()
+    status, said = run("dashboards", str(tmp_path / "made"))
+    assert status == 0
+    assert sorted(one.name for one in (tmp_path / "made").iterdir()) == [
+        "alerts.yaml",
+        "ottla.json",
+    ]
+    assert run("user", "add", "anna", "--role", "boss")[0] == 2

@@ -1,13 +1,15 @@
-"""`ottla console`: serve the web console until a signal stops it."""
+"""`ottla console`: serve the web console until a signal stops it; its users and tokens."""
 
 from __future__ import annotations
 
 import os
 import sys
 from pathlib import Path  # noqa: TC003  # typer looks at it
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
+
+from ottla.cli import console_people
 
 if TYPE_CHECKING:
     import socket
@@ -20,10 +22,19 @@ Examples:
     ottla console --bootstrap 127.0.0.1:9092 --open
     ottla console --bootstrap eu=10.0.0.5:9092 --bootstrap us=10.1.0.5:9092
     ottla console --config console.toml
+    ottla console dashboards ./monitoring              for Grafana and Prometheus
+    ottla console user add anna --role admin           who may log in, with auth = "password"
 """
 
 
+app = typer.Typer(invoke_without_command=True, epilog=EXAMPLES)
+app.add_typer(console_people.users, name="user")
+app.add_typer(console_people.tokens, name="token")
+
+
+@app.callback()
 def console(
+    context: typer.Context,
     brokers: Annotated[
         list[str] | None,
         typer.Option(
@@ -62,25 +73,61 @@ def console(
             "--insecure", help="Serve without a login although others can reach the console."
         ),
     ] = False,
+    history: Annotated[
+        Literal["watched", "always", "off"] | None,
+        typer.Option(
+            help="Sample always (the default), only while somebody looks, or keep no history."
+        ),
+    ] = None,
+    state: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Directory of the history file (./ottla-console)."),
+    ] = None,
     open_: Annotated[bool, typer.Option("--open", help="Open it in a browser.")] = False,
 ) -> None:
     """Look at running clusters in a browser. Without --write it only reads."""
+    if context.invoked_subcommand is not None:
+        return
     try:
-        from ottla.console.settings import BadSetting, check_exposure, load
+        from ottla.console.settings import BadSetting, check_exposure, load, settled
     except ModuleNotFoundError as error:  # pragma: no cover  # a base install has what this needs
         _fail(f"the console needs {error.name}: pip install 'ottla[console]'")
     options = {
         "listener": None if listen is None else f"http://{listen}",
         "base_path": base_path,
         "write": write or None,
+        "history": history,
+        "state": None if state is None else str(state),
     }
     try:
-        settings = load(config, os.environ, options, brokers or [], command_config or "")
+        settings = settled(load(config, os.environ, options, brokers or [], command_config or ""))
         check_exposure(settings, insecure=insecure)
     except BadSetting as error:
         _fail(str(error))
     sockets = _bound(settings)
     _run(settings, sockets, opens=open_)
+
+
+@app.command()
+def dashboards(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Made if it does not exist.")],
+) -> None:
+    """Write the Grafana dashboard and Prometheus' alert rules for the console's /metrics.
+
+    \b
+    Example:
+        ottla console dashboards ./monitoring
+    """
+    from importlib.resources import files
+
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for one in files("ottla.console").joinpath("dashboards").iterdir():
+            if one.name.endswith((".json", ".yaml")):
+                (directory / one.name).write_bytes(one.read_bytes())
+                typer.echo(directory / one.name)
+    except OSError as error:
+        _fail(f"cannot write {directory}: {error.strerror or error}")
 
 
 def _bound(settings: Settings) -> list[socket.socket]:

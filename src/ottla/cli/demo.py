@@ -19,6 +19,7 @@ the broker serves {0} until Ctrl-C; in another terminal:
   ottla share-group describe warehouse --bootstrap {0}
   ottla consume sales --until-end --bootstrap {0}
 its files, which stay when it ends: {1}"""
+CONSOLE = "the console, until then: {0}"
 STOPPED = 130  # what shells say of a program that Ctrl-C has ended
 
 EXAMPLES = """
@@ -27,6 +28,8 @@ Examples:
   ottla demo                  a minute: broker, queue, ledger, Spark, tiering; all of it checked
 
   ottla demo --keep           the broker stays, to be looked at with ottla topic, consume, ...
+
+  ottla demo --keep --console and the web console, to look at it in a browser
 
   ottla demo --json           the summary for programs, progress on stderr
 """
@@ -40,6 +43,9 @@ def demo(
     ] = 100,
     keep: Annotated[
         bool, typer.Option("--keep", help="Keep the broker until Ctrl-C, and all files.")
+    ] = False,
+    console: Annotated[
+        bool, typer.Option("--console", help="Serve the web console; with --keep it stays, too.")
     ] = False,
     as_json: Json = False,
     picture: Annotated[
@@ -59,11 +65,12 @@ def demo(
     def report(summary: Summary) -> None:
         _print(summary, as_json=as_json)
         if keep:
-            typer.echo(KEPT.format(summary.bootstrap, summary.directory), err=as_json)
+            typer.echo(kept(summary), err=as_json)
 
     try:
         with sentences():
-            summary = run_demo(Options(orders, seed, limit, as_json, keep, picture), report)
+            options = Options(orders, seed, limit, as_json, keep, picture, console)
+            summary = run_demo(options, report)
     except ChildFailed as error:
         fail(error)
     except (KeyboardInterrupt, CancelledError):
@@ -73,6 +80,12 @@ def demo(
         complain(sentence)
     if summary.failures:
         fail(f"the files are left in {summary.directory}")
+
+
+def kept(summary: Summary) -> str:
+    """What to do with the broker that stays."""
+    said = KEPT.format(summary.bootstrap, summary.directory)
+    return f"{said}\n{CONSOLE.format(summary.console)}" if summary.console else said
 
 
 def _print(summary: Summary, *, as_json: bool) -> None:

@@ -1,9 +1,9 @@
 """The console as a child of a broker: `python -m ottla.console`.
 
 Its standard input begins with a line of JSON: the descriptors of its listening sockets (`fds`), its
-`listener`, the broker's `bootstrap`, whether it may `write`, and after how many idle seconds it
-leaves (`idle_exit_s`). The end of the input means that the broker is gone. It prints nothing to
-standard output.
+`listener`, the broker's `bootstrap`, how visitors log in there (`security`, if they have to),
+whether it may `write`, and after how many idle seconds it leaves (`idle_exit_s`). The end of the
+input means that the broker is gone. It prints nothing to standard output.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import socket
 import sys
 from typing import Final
 
-from ottla.console.settings import BadSetting, ClusterSettings, Settings
+from ottla.console.settings import BadSetting, ClusterSettings, Settings, settled
 
 MAX_LINE: Final = 64 * 1024
 
@@ -30,7 +30,8 @@ def main() -> int:
     try:
         from ottla.console.serve import serve
 
-        cluster = ClusterSettings("local", told["bootstrap"], write=told["write"])
+        security = tuple(told.get("security", {}).items())
+        cluster = ClusterSettings("local", told["bootstrap"], write=told["write"], told=security)
         settings = Settings(
             listener=told["listener"],
             write=told["write"],
@@ -38,7 +39,7 @@ def main() -> int:
             clusters=(cluster,),
         )
         sockets = [socket.socket(fileno=fd) for fd in told["fds"]]
-        serve(settings, sockets, lambda: None, parent=sys.stdin.fileno())
+        serve(settled(settings), sockets, lambda: None, parent=sys.stdin.fileno())
     except (BadSetting, OSError) as error:
         print(f"ottla console: {error}", file=sys.stderr)
         return 2

@@ -18,14 +18,19 @@ from starlette.staticfiles import StaticFiles
 
 from ottla.client.errors import ClientError, KafkaError
 from ottla.console import audit
+from ottla.console.accounts import Role
+from ottla.console.attempts import Attempts
 from ottla.console.browse import Stopped
 from ottla.console.commands import Commands
+from ottla.console.door import Door, upkeep
+from ottla.console.door import routes as login_routes
 from ottla.console.guard import Guard, Visitors
 from ottla.console.links import Links
+from ottla.console.login import person_of
+from ottla.console.probes import routes as probe_routes
 from ottla.console.problem import Refused
 from ottla.console.render import Renderer
 from ottla.console.slugs import BadSlug
-from ottla.console.snapshot import Kind
 from ottla.console.text import name as shown
 from ottla.console.views.frame import time_of
 from ottla.redaction import redact
@@ -37,6 +42,9 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from ottla.clock import Clock
+    from ottla.console.keeping import Keeper
+    from ottla.console.login import Doorkeeper, Person
+    from ottla.console.own import Owners
     from ottla.console.settings import ClusterSettings, Settings
     from ottla.console.watching import Watched
 
@@ -62,6 +70,9 @@ class Console:
     clusters: Mapping[str, Watched]
     clock: Clock
     visitors: Visitors
+    door: Doorkeeper
+    owners: Owners | None = None
+    """With `auth = "sasl"`: the clusters as each person sees them."""
     renderer: Renderer = field(default_factory=Renderer)
     version: str = field(default_factory=lambda: version("ottla"))
     last_asked: float = 0.0
@@ -71,21 +82,56 @@ class Console:
     """Searches that wait for their turn."""
     streams: dict[str, int] = field(default_factory=dict)
     """Live tails by visitor."""
+    requests: int = 0
+    attempts: Attempts = field(default_factory=Attempts)
+    checking: int = 0
+    """Logins that are being checked."""
+    hashing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def __post_init__(self) -> None:
         self.searches = asyncio.Semaphore(self.settings.max_searches)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the clusters."""
+        return tuple(one.name for one in self.settings.clusters)
 
     def now(self) -> datetime:
         return time_of(self.clock.wall_ms())
 
     def cluster(self, request: Request) -> Watched:
-        """The cluster of a page's path."""
+        """The cluster of a page's path, as this person sees it."""
         asked = request.path_params["cluster"]
-        found = self.clusters.get(asked)
+        found = self._clusters_of(request).get(asked)
         if found is None:
-            known = ", ".join(self.clusters)
+            known = ", ".join(self.names)
             raise Refused(404, f"There is no cluster {shown(asked)}; there are: {known}.")
         return found
+
+    def _clusters_of(self, request: Request) -> Mapping[str, Watched]:
+        if self.owners is None:
+            return self.clusters
+        login = person_of(request).login
+        if not login:
+            raise Refused(
+                403, "Each person sees the clusters as a user of their own here: log in by name."
+            )
+        return self.owners.of(login, self.clock.monotonic())
+
+    def find_person(self, request: Request) -> Person | None:
+        """Who asks; None: nobody whom we know."""
+        cookie = self.visitors.id_of(request)
+        return self.door.person(request, cookie, self.clock.monotonic(), self.now())
+
+    def address(self, request: Request) -> str:
+        """Where the request comes from, behind trusted proxies."""
+        return self.door.proxies.address(request)
+
+    def safe_path(self, path: str) -> str:
+        """The path if it is one of ours; never `//host`, nor what browsers read as one."""
+        base = self.settings.base_path
+        is_ours = path.startswith(base) and not path.startswith("//") and "\\" not in path
+        return path if is_ours and path.isprintable() else base
 
     def cluster_settings(self, cluster: str) -> ClusterSettings:
         return next(one for one in self.settings.clusters if one.name == cluster)
@@ -97,30 +143,49 @@ class Console:
         one = self.cluster_settings(cluster)
         return Commands(one.bootstrap, one.command_config)
 
-    def check_change(self, request: Request) -> None:
+    def check_change(self, request: Request, role: Role) -> None:
         """Raise unless this visitor may change something in this cluster."""
         cluster = self.cluster(request).name
-        if not self.can_write(cluster):
+        if not self._is_writable(cluster):
             raise Refused(403, "This console is read-only; start it with --write to change things.")
+        own = person_of(request).role
+        if own < role:
+            raise Refused(403, f"This needs the role {role.word}; yours is {own.word}.")
 
-    def can_write(self, cluster: str) -> bool:
-        """Whether changes are allowed in this cluster."""
+    def _is_writable(self, cluster: str) -> bool:
         return self.settings.write and self.cluster_settings(cluster).write
+
+    def can(self, request: Request, cluster: str, role: Role) -> bool:
+        """Whether this visitor may do what needs the role."""
+        return self._is_writable(cluster) and person_of(request).role >= role
 
     def audit(
         self, request: Request, cluster: str, operation: str, resource: str, outcome: str
     ) -> None:
         """Write the line of a change."""
-        host = "" if request.client is None else request.client.host
         audit.logger.info(
             "%s",
             audit.line(
                 self.clock.wall_ms(),
+                principal=person_of(request).principal,
                 cluster=cluster,
-                host=host,
+                host=self.address(request),
                 operation=operation,
                 resource=resource,
                 outcome=outcome,
+            ),
+        )
+
+    def audit_login(self, request: Request, user: str, outcome: str, reason: str = "") -> None:
+        """Write the line of a login."""
+        audit.logger.info(
+            "%s",
+            audit.login_line(
+                self.clock.wall_ms(),
+                user=user,
+                host=self.address(request),
+                outcome=outcome,
+                reason=reason,
             ),
         )
 
@@ -136,14 +201,14 @@ class Console:
         """A page, with what the base template needs."""
         visitor, is_new = self.visitors.ensure(request)
         theme = request.cookies.get("ottla-console-theme", "auto")
-        name = cluster or next(iter(self.clusters))
+        name = cluster or self.names[0]
         refresh = request.query_params.get("refresh", "")
         body = self.renderer.page(
             template,
             {
                 "frame": None,
                 "cluster": name,
-                "clusters": tuple(self.clusters),
+                "clusters": self.names,
                 "link": self.links(name),
                 "command": self.commands(name),
                 "names": NAMES,
@@ -151,7 +216,10 @@ class Console:
                 "here": _here(request),
                 "refresh": int(refresh) if _is_refresh(refresh) else None,
                 "token": self.visitors.token(visitor),
-                "can_write": self.can_write(name),
+                "can_write": self.can(request, name, Role.OPERATOR),
+                "can_admin": self.can(request, name, Role.ADMIN),
+                "person": person_of(request).name,
+                "has_login": bool(person_of(request).login),
                 "version": self.version,
                 **context,
             },
@@ -178,42 +246,23 @@ def console_of(request: Request) -> Console:
 
 async def home(request: Request) -> Response:
     console = console_of(request)
-    first = next(iter(console.clusters))
-    return RedirectResponse(console.links(first).overview(), 303)
+    return RedirectResponse(console.links(console.names[0]).overview(), 303)
 
 
 async def theme(request: Request) -> Response:
     """Keep the theme in a cookie, so that pages come in the right one without JavaScript."""
     console = console_of(request)
     to = request.query_params.get("to", "auto")
-    back = request.query_params.get("back", "")
-    base = console.settings.base_path
-    # A path of ours; never `//host`, nor a backslash that browsers read as a slash.
-    is_ours = back.startswith(base) and not back.startswith("//") and "\\" not in back
-    response = RedirectResponse(back if is_ours else base, 303)
+    response = RedirectResponse(console.safe_path(request.query_params.get("back", "")), 303)
     response.set_cookie(
         "ottla-console-theme",
         to if to in THEMES else "auto",
         max_age=365 * 86_400,
-        path=base,
+        path=console.settings.base_path,
         samesite="strict",
         httponly=True,
     )
     return response
-
-
-async def healthz(_: Request) -> Response:
-    return JSONResponse({"alive": True})
-
-
-async def readyz(request: Request) -> Response:
-    """Whether a cluster has answered in the last 30 seconds."""
-    console = console_of(request)
-    await asyncio.gather(*(one.fresh(Kind.CLUSTER) for one in console.clusters.values()))
-    away = {name: one.away() for name, one in console.clusters.items()}
-    is_ready = any(reason is None for reason in away.values())
-    reasons = {name: reason for name, reason in away.items() if reason is not None}
-    return JSONResponse({"ready": is_ready, "away": reasons}, 200 if is_ready else 503)
 
 
 def _error(request: Request, status: int, sentence: str, retry: int | None = None) -> Response:
@@ -223,7 +272,7 @@ def _error(request: Request, status: int, sentence: str, retry: int | None = Non
         response: Response = JSONResponse(problem, status, media_type="application/problem+json")
     else:
         name = request.path_params.get("cluster", "")
-        known = name if name in console.clusters else ""
+        known = name if name in console.names else ""
         context = {"title": f"Error {status}", "sentence": sentence, "status": status}
         response = console.html(request, "error.html", context, cluster=known, status=status)
     if retry is not None:
@@ -261,32 +310,54 @@ async def _nobody_waits(_: Request, __: Exception) -> Response:
 
 
 def application(
-    settings: Settings, clusters: Mapping[str, Watched], routes: Sequence[Route], clock: Clock
+    settings: Settings,
+    clusters: Mapping[str, Watched],
+    routes: Sequence[Route],
+    clock: Clock,
+    door: Doorkeeper,
+    owners: Owners | None = None,
+    keeper: Keeper | None = None,
 ) -> Starlette:
-    """The whole console below its base path."""
-    console = Console(settings, clusters, clock, Visitors(settings))
+    """The whole console below its base path; with `owners`, `clusters` is empty."""
+    console = Console(settings, clusters, clock, Visitors(settings), door, owners)
+    if owners is not None:
+        door.logins.on_end = owners.end
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         for one in clusters.values():
             one.start()
+        tasks = [asyncio.create_task(upkeep(console))]
+        if keeper is not None:
+            tasks.append(asyncio.create_task(keeper.run()))
         try:
             yield
         finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            if keeper is not None:
+                await keeper.close()
             await asyncio.gather(*(one.close() for one in clusters.values()))
+            if owners is not None:
+                await owners.close()
 
     inner: list[Any] = [
         Route("/", home),
         Route("/theme", theme),
-        Route("/healthz", healthz),
-        Route("/readyz", readyz),
+        *probe_routes(),
         Mount("/static", StaticFiles(directory=STATIC), name="static"),
+        *login_routes(),
         *routes,
     ]
     prefix = settings.base_path.rstrip("/")
     app = Starlette(
         routes=[Mount(prefix, routes=inner)] if prefix else inner,
-        middleware=[Middleware(Guard, settings=settings), Middleware(_Clocked, console=console)],
+        middleware=[
+            Middleware(Guard, settings=settings),
+            Middleware(_Clocked, console=console),
+            Middleware(Door, console=console),
+        ],
         exception_handlers={
             Refused: _refused,
             HTTPException: _http,
@@ -301,7 +372,7 @@ def application(
 
 
 class _Clocked:
-    """Notes when somebody asked last."""
+    """Notes when somebody asked last, and counts."""
 
     def __init__(self, app: Any, console: Console) -> None:
         self._app = app
@@ -309,4 +380,5 @@ class _Clocked:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         self._console.last_asked = self._console.clock.monotonic()
+        self._console.requests += scope["type"] == "http"
         await self._app(scope, receive, send)

@@ -337,6 +337,15 @@ class Cluster:
     def name(self) -> str:
         return self.settings.name
 
+    @property
+    def cluster_id(self) -> str | None:
+        """Whose history is kept at the moment; None until the cluster has told it."""
+        return self._id
+
+    @property
+    def history(self) -> History:
+        return self.sampler.history
+
     def look(self) -> Look:
         """This moment."""
         return self.sampler.look()

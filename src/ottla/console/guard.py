@@ -5,7 +5,8 @@
 - Every answer has the headers of `HEADERS`. No inline script or style exists.
 - Changes are POST only. `Origin` (else `Sec-Fetch-Site`) must be ours, and the form has a token
   that belongs to the visitor's cookie.
-- Every handler that changes something wears `@changes`; there is no other gate.
+- Every handler that changes something wears `@changes`, or `@operates` if an operator may do it;
+  there is no other gate.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from urllib.parse import parse_qsl, urlsplit
 from starlette.datastructures import FormData
 from starlette.responses import PlainTextResponse
 
+from ottla.console.accounts import Role
+from ottla.console.login import person_of
 from ottla.console.problem import Refused
 from ottla.console.settings import is_loopback
 
@@ -169,8 +172,11 @@ class Visitors:
             secure=self._is_secure,
         )
 
+    def delete_cookie(self, response: Response) -> None:
+        response.delete_cookie(self.cookie, path=self._path, httponly=True, samesite="strict")
 
-async def _form(request: Request) -> FormData:
+
+async def read_form(request: Request) -> FormData:
     """What a form of ours sends; it has no files, so one encoding is enough."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip()
     if kind != "application/x-www-form-urlencoded":
@@ -186,16 +192,27 @@ async def _form(request: Request) -> FormData:
     return FormData(dict(fields))
 
 
-def changes(handler: Change) -> Handler:
-    """The gate: only a POST with a token, where writing is on."""
+def gate(role: Role) -> Callable[[Change], Handler]:
+    """The gate: only a POST with a token by somebody with the role, where writing is on."""
 
-    @functools.wraps(handler)
-    async def gated(request: Request) -> Response:
-        console = request.app.state.console
-        console.check_change(request)
-        form = await _form(request)
-        console.visitors.check(request, form)
-        return await handler(request, form)
+    def gated_by(handler: Change) -> Handler:
+        @functools.wraps(handler)
+        async def gated(request: Request) -> Response:
+            console = request.app.state.console
+            console.check_change(request, role)
+            form = await read_form(request)
+            # A browser never sends a token by itself, so no other page can make it do so.
+            if not person_of(request).has_token:
+                console.visitors.check(request, form)
+            return await handler(request, form)
 
-    gated.is_gated = True  # type: ignore[attr-defined]  # read by the test that walks all routes
-    return gated
+        gated.role = role  # type: ignore[attr-defined]  # read by the tests that walk all routes
+        return gated
+
+    return gated_by
+
+
+changes = gate(Role.ADMIN)
+"""Topics, configs, and all that deletes."""
+operates = gate(Role.OPERATOR)
+"""Produce, redrive, reset, fence."""

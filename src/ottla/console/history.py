@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from ottla.console.missing import NOT_KEPT, Missing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
 FINE_MS: Final = 10_000
 FINE_SLOTS: Final = 360
@@ -63,6 +63,24 @@ class Ring:
         self._values[slot % size] = value
         self._last = slot
 
+    @property
+    def first_slot(self) -> int | None:
+        """The oldest slot that has a value."""
+        if self._last is None:
+            return None
+        size = len(self._values)
+        slots = range(self._last - size + 1, self._last + 1)
+        return next((one for one in slots if not math.isnan(self._values[one % size])), None)
+
+    def prepend(self, points: Sequence[tuple[int, float]]) -> None:
+        """Values of slots before the first one; those that are too old are left out."""
+        size = len(self._values)
+        if points and self._last is None:
+            self._last = points[-1][0]
+        for slot, value in points:
+            if self._last is not None and slot > self._last - size:
+                self._values[slot % size] = value
+
     def points(self, now_ms: int, count: int) -> list[float | None]:
         """The last slots, the present one last; None is a gap."""
         size = len(self._values)
@@ -102,6 +120,13 @@ class _Rings:
         self.mean.put(now_ms, self._sum / self._count)
         self.most.put(now_ms, self._most)
 
+    def restore(self, points: Sequence[tuple[int, float, float]]) -> None:
+        """Coarse points of before: they end where the present ones begin."""
+        for ring, which in ((self.mean, 1), (self.most, 2)):
+            begun = ring.first_slot
+            older = [one for one in points if begun is None or one[0] // COARSE_MS < begun]
+            ring.prepend([(one[0] // COARSE_MS, one[which]) for one in older])
+
 
 @dataclass(slots=True)
 class _Series:
@@ -140,6 +165,25 @@ class History:
 
     def names(self) -> Iterator[Name]:
         return iter(self._series)
+
+    def kept(self) -> Iterator[Name]:
+        """Series that have changed: what a file keeps."""
+        return iter(self._with_rings)
+
+    def restore(self, name: Name, points: Sequence[tuple[int, float, float]]) -> None:
+        """Put coarse points of before (monotonic ms, mean, maximum) below what is there."""
+        series = self._series.get(name)
+        if series is None:
+            if len(self._series) >= self._most_series:
+                return
+            at_ms, value, _ = points[-1]
+            series = self._series[name] = _Series(value, at_ms, at_ms, at_ms)
+        if series.rings is None:
+            if len(self._with_rings) >= self._most_rings:
+                return
+            self._give_rings(name, series)
+        assert series.rings is not None
+        series.rings.restore(points)
 
     def add(self, name: Name, value: float, now_ms: int) -> None:
         """The value of a series now."""

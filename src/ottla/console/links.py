@@ -33,6 +33,12 @@ class Links:
     def theme(self, to: str, back: str) -> str:
         return f"{self.base}theme{_query({'to': to, 'back': back})}"
 
+    def login(self) -> str:
+        return f"{self.base}login"
+
+    def logout(self) -> str:
+        return f"{self.base}logout"
+
     def of_cluster(self, name: str) -> str:
         return f"{self.base}c/{slug(name)}/"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import signal
 from contextlib import contextmanager, suppress
@@ -13,18 +14,22 @@ from typing import TYPE_CHECKING, Final
 import uvicorn
 
 from ottla.client.errors import ClientError
-from ottla.client.security import PLAINTEXT, Security
-from ottla.client.security_properties import read_file
+from ottla.client.security import Security
 from ottla.clock import SYSTEM
 from ottla.console import audit, clusters
+from ottla.console.accounts import Tokens, Users, read_tokens, read_users
 from ottla.console.app import application
+from ottla.console.history_file import HistoryFile
+from ottla.console.keeping import Keeper
+from ottla.console.login import Doorkeeper
+from ottla.console.own import Owners
 from ottla.console.routes import all_routes
-from ottla.console.settings import BadSetting
-from ottla.console.watching import Watched
+from ottla.console.settings import BadSetting, is_template, security_of
+from ottla.console.watching import WATCHED, Watched
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from starlette.applications import Starlette
 
@@ -33,31 +38,90 @@ if TYPE_CHECKING:
 
 IDLE_LOOK: Final = 0.5
 """Seconds between looks whether the console is idle."""
+DEFAULT_SASL: Final = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "SCRAM-SHA-512"}
+"""How people log in to a cluster without `command_config`, with `auth = "sasl"`."""
+SAMPLE_FOR: Final = {"off": WATCHED, "watched": 600.0, "always": math.inf}
+"""Seconds for which a cluster is sampled after somebody has looked, by `history`."""
 STOP_SECONDS: Final = 3
 """Requests that are under way get this long to end."""
 
 
 def make_app(settings: Settings, clock: Clock = SYSTEM) -> Starlette:
-    """The application with a client for each cluster. Reads the files of `command_config`."""
+    """The application with a client for each cluster, or for each person and cluster.
+
+    Reads the files of `command_config`, `users_file` and `tokens_file`.
+    """
+    door = Doorkeeper(settings, _users(settings), _tokens(settings))
+    if door.how == "sasl":
+        owners = Owners(_own_clusters(settings, clock))
+        return application(settings, {}, all_routes(), clock, door, owners)
     watched = {
-        one.name: Watched(
-            clusters.Cluster(
-                clusters.ClusterSettings(one.name, one.bootstrap, _security(one)), clock=clock
-            ),
-            clock,
-        )
+        one.name: _watched(one, _security(one), clock, SAMPLE_FOR[settings.history])
         for one in settings.clusters
     }
-    return application(settings, watched, all_routes(), clock)
+    keeper = None
+    if settings.state and settings.history_file != "off" and settings.history != "off":
+        file = HistoryFile(Path(settings.state) / "history.sqlite", settings.history_max_mib << 20)
+        keeper = Keeper(file, [one.cluster for one in watched.values()], clock)
+    return application(settings, watched, all_routes(), clock, door, keeper=keeper)
+
+
+def _watched(
+    cluster: ClusterSettings, security: Security, clock: Clock, sample_for: float
+) -> Watched:
+    reached = clusters.ClusterSettings(cluster.name, cluster.bootstrap, security)
+    return Watched(clusters.Cluster(reached, clock=clock), clock, sample_for)
 
 
 def _security(cluster: ClusterSettings) -> Security:
-    if not cluster.command_config:
-        return PLAINTEXT
     try:
-        return Security.from_properties(read_file(Path(cluster.command_config)))
+        return Security(**security_of(cluster))
     except ClientError as error:
         raise BadSetting(f"cluster {cluster.name!r}, command_config: {error}") from error
+
+
+def _own_clusters(settings: Settings, clock: Clock) -> Callable[[str, str], Mapping[str, Watched]]:
+    """Makes the clusters of a user: files say how to log in, the user says who."""
+    templates = {}
+    for one in settings.clusters:
+        if security_of(one) and not is_template(one):
+            raise BadSetting(
+                f'cluster {one.name!r}: with auth = "sasl" people log in themselves; '
+                f"{one.command_config} says security.protocol=SASL_..., sasl.mechanism and whom to "
+                "trust, without a user and a password"
+            )
+        templates[one.name] = {**DEFAULT_SASL, **security_of(one)}
+
+    def make(name: str, password: str) -> Mapping[str, Watched]:
+        return {
+            one.name: _watched(
+                one,
+                Security(**templates[one.name], sasl_username=name, sasl_password=password),
+                clock,
+                SAMPLE_FOR["off"],
+            )
+            for one in settings.clusters
+        }
+
+    return make
+
+
+def _users(settings: Settings) -> Users:
+    file = Path(settings.users_file)
+    if settings.auth != "password":
+        return read_users(file) if settings.auth == "proxy" and file.exists() else Users({})
+    if file.exists():
+        users = read_users(file)
+        if users.has_passwords:
+            return users
+    raise BadSetting(
+        f'auth = "password" and {file} has no users; `ottla console user add NAME --role admin '
+        f"--users-file {file}` adds one"
+    )
+
+
+def _tokens(settings: Settings) -> Tokens:
+    return read_tokens(Path(settings.tokens_file)) if settings.tokens_file else Tokens({})
 
 
 class _Server(uvicorn.Server):

@@ -10,15 +10,17 @@ import difflib
 import ipaddress
 import re
 import tomllib
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.client.cluster.bootstrap import BadBootstrap, parse_bootstrap
+from ottla.client.errors import ClientError
+from ottla.client.security_properties import read_file, security_fields
 from ottla.errors import OttlaError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from pathlib import Path
 
 ENV_PREFIX: Final = "OTTLA_CONSOLE_"
 OF_BROKER: Final = "OTTLA_CONSOLE_IDLE_EXIT_MS"
@@ -26,8 +28,17 @@ OF_BROKER: Final = "OTTLA_CONSOLE_IDLE_EXIT_MS"
 DEFAULT_LISTENER: Final = "http://127.0.0.1:9095"
 MAX_CLUSTERS: Final = 32
 """Each has connections and a snapshot of its own."""
+AUTHS: Final = ("auto", "none", "password", "proxy", "sasl")
+DEFAULT_STATE: Final = "./ottla-console"
+CHOICES: Final = {
+    "auth": AUTHS,
+    "history": ("watched", "always", "off"),
+    "history_file": ("auto", "off"),
+    "metrics_names": ("ottla", "kafka_exporter"),
+}
 FORMATS: Final = ("auto", "json", "text", "hex", "msgpack")
 _LISTENER: Final = re.compile(r"(https?)://(\[[0-9A-Fa-f:.]+\]|[^:\[\]/\s]+):([0-9]{1,5})/?")
+_HEADER: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -64,6 +75,8 @@ class ClusterSettings:
     masks: tuple[Mask, ...] = ()
     hidden: tuple[str, ...] = ()
     decoders: tuple[Decode, ...] = ()
+    told: tuple[tuple[str, str], ...] = ()
+    """In place of `command_config`: how people log in at the broker that has started us."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +90,13 @@ class Settings:
     hosts: tuple[str, ...] = ()
     tls_cert: str = ""
     tls_key: str = ""
+    auth: str = "auto"
+    """How people log in; `auto` is `sasl` if the clusters want it, else `none` (`settled`)."""
+    users_file: str = "users.toml"
+    tokens_file: str = ""
+    trusted_proxies: tuple[str, ...] = ()
+    """Addresses and networks of proxies whose headers count."""
+    proxy_user_header: str = "X-Forwarded-User"
     idle_exit_s: int = 0
     """A child of a broker leaves after so many seconds without a request; 0: never."""
     max_searches: int = 2
@@ -85,6 +105,15 @@ class Settings:
     value_preview_bytes: int = 4096
     value_view_bytes: int = 1024 * 1024
     download_max_mib: int = 256
+    history: str = "watched"
+    """When to sample: `always`, `watched` (and ten minutes after), or `off`."""
+    history_file: str = "auto"
+    """`auto`: in `state`, if there is one; or `off`."""
+    history_max_mib: int = 128
+    state: str = ""
+    """Directory of files of our own."""
+    metrics_names: str = "ottla"
+    """Of `/metrics`: ours, or those of kafka_exporter where it has them."""
     clusters: tuple[ClusterSettings, ...] = field(default=())
 
     @property
@@ -118,6 +147,7 @@ LEAST: Final = {
     "value_preview_bytes": 16,
     "value_view_bytes": 1024,
     "download_max_mib": 1,
+    "history_max_mib": 1,
 }
 _TOP: Final = {
     one.name: one for one in fields(Settings) if one.name not in ("clusters", "idle_exit_s")
@@ -155,6 +185,8 @@ def load(
             _known(key, _TOP, f"environment variable {name}")
             found[key] = _from_text(key, text, name)
     found |= {key: value for key, value in options.items() if value is not None}
+    # Somebody has started this console on purpose; a broker's child only works while it is watched.
+    found = {"history": "always", "state": DEFAULT_STATE, **found}
     if bootstraps or not clusters:
         given = bootstraps or ["127.0.0.1:9092"]
         write = bool(found.get("write"))
@@ -174,20 +206,57 @@ def load(
     return made
 
 
+def settled(settings: Settings) -> Settings:
+    """With what `auth = "auto"` means: `sasl` if a cluster wants a login that the file lacks."""
+    if settings.auth != "auto":
+        return settings
+    wants = any(is_template(one) for one in settings.clusters)
+    return replace(settings, auth="sasl" if wants else "none")
+
+
+def security_of(cluster: ClusterSettings) -> dict[str, Any]:
+    """The arguments of `Security` as `command_config` says them, maybe without a user."""
+    if not cluster.command_config:
+        return dict(cluster.told)
+    try:
+        return security_fields(read_file(Path(cluster.command_config)))
+    except ClientError as error:
+        raise BadSetting(f"cluster {cluster.name!r}, command_config: {error}") from error
+
+
+def is_template(cluster: ClusterSettings) -> bool:
+    """Whether the file says how to log in, but not who: people do that themselves."""
+    found = security_of(cluster)
+    return (
+        str(found.get("security_protocol", "")).startswith("SASL_")
+        and found.get("sasl_mechanism") != "OAUTHBEARER"
+        and "sasl_username" not in found
+    )
+
+
 def check_exposure(settings: Settings, *, insecure: bool) -> None:
-    """Raise if strangers could use this console to do what they could not do without it."""
+    """Raise `BadSetting` if strangers would get more than the broker beside it gives them."""
     if insecure:
         return
-    if not settings.is_local:
+    has_login = settings.auth not in ("auto", "none")
+    if not settings.is_local and not has_login:
         raise BadSetting(
             f"{settings.listener} can be reached from other machines, and the console asks for no "
-            "login; listen on 127.0.0.1 behind a proxy that does, or add --insecure if it is meant"
+            "login; set auth in console.toml (password, with `ottla console user add NAME --role "
+            "admin`; proxy; sasl), or listen on 127.0.0.1, or add --insecure if it is meant"
+        )
+    if not settings.is_local and settings.scheme == "http" and not settings.trusted_proxies:
+        raise BadSetting(
+            f"{settings.listener} can be reached from other machines, and passwords would cross "
+            "the network unencrypted; listen on https:// with tls_cert and tls_key, name the proxy "
+            "that encrypts in trusted_proxies, or add --insecure if it is meant"
         )
     own = [one.name for one in settings.clusters if one.command_config]
-    if own:
+    if own and not has_login:
         raise BadSetting(
             f"the console has credentials for cluster {own[0]!r} and asks for no login: everybody "
-            "on this machine could use them; add --insecure if that is meant"
+            "on this machine could use them; set auth in console.toml, or add --insecure if that "
+            "is meant"
         )
 
 
@@ -201,9 +270,33 @@ def _check(settings: Settings) -> None:
         raise BadSetting("a listener with https:// needs tls_cert and tls_key")
     if not (settings.base_path.startswith("/") and settings.base_path.endswith("/")):
         raise BadSetting(f"base_path begins and ends with '/', not {settings.base_path!r}")
+    for key, known in CHOICES.items():
+        value = getattr(settings, key)
+        if value not in known:
+            raise BadSetting(f"{key} is one of {', '.join(known)}, not {value!r:.80}")
+    _check_auth(settings)
     for key, least in LEAST.items():
         if getattr(settings, key) < least:
             raise BadSetting(f"{key} is at least {least}, not {getattr(settings, key)}")
+
+
+def _check_auth(settings: Settings) -> None:
+    for one in settings.trusted_proxies:
+        try:
+            ipaddress.ip_network(one, strict=False)
+        except ValueError:
+            raise BadSetting(
+                f"trusted_proxies are addresses such as 10.0.0.5 or 10.0.0.0/24, not {one!r:.80}"
+            ) from None
+    if settings.auth == "proxy" and not settings.trusted_proxies:
+        raise BadSetting(
+            'auth = "proxy" needs trusted_proxies: without them everybody could send the header '
+            f"{settings.proxy_user_header}"
+        )
+    if not _HEADER.fullmatch(settings.proxy_user_header):
+        raise BadSetting(
+            f"proxy_user_header is the name of a header, not {settings.proxy_user_header!r:.80}"
+        )
 
 
 def _of_file(file: Path) -> tuple[dict[str, Any], list[ClusterSettings]]:

@@ -1,13 +1,14 @@
 """Keeps what pages show fresh while somebody looks, and costs the cluster nothing otherwise.
 
 A page is made from the last answers at once; it waits `PATIENCE` for fresher ones, and longer only
-where there is none at all. The sampler ticks while a page was asked for within `WATCHED`.
+where there is none at all. The sampler ticks for a while after a page was asked for, or always.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from typing import TYPE_CHECKING, Final
 
 from ottla.console.browse import Browser
@@ -31,7 +32,7 @@ PATIENCE: Final = 0.2
 FIRST_PATIENCE: Final = 2.0
 """The same where there is nothing to show yet."""
 WATCHED: Final = 60.0
-"""Seconds for which the sampler goes on after a page was asked for."""
+"""Seconds for which the sampler goes on after a page was asked for, if nothing else is said."""
 TICK: Final = 10.0
 ENDS_AT_ONCE: Final = 500
 """Partitions whose ends a page asks for itself; the sampler asks for the others in its turn."""
@@ -42,11 +43,12 @@ logger = logging.getLogger(__name__)
 class Watched:
     """One cluster, and who looks at it."""
 
-    def __init__(self, cluster: Cluster, clock: Clock) -> None:
+    def __init__(self, cluster: Cluster, clock: Clock, sample_for: float = WATCHED) -> None:
         self.cluster = cluster
+        self._sample_for = sample_for
         self._clock = clock
         self._asked = asyncio.Event()
-        self._last_asked = -WATCHED
+        self._last_asked = -math.inf
         self._tasks: set[asyncio.Task[None]] = set()
         self._sampling: asyncio.Task[None] | None = None
         self._ticked = False
@@ -136,10 +138,11 @@ class Watched:
 
     async def _sample(self) -> None:
         while True:
-            await self._asked.wait()
-            if self._clock.monotonic() - self._last_asked > WATCHED:
-                self._asked.clear()
-                continue
+            if self._sample_for < math.inf:
+                await self._asked.wait()
+                if self._clock.monotonic() - self._last_asked > self._sample_for:
+                    self._asked.clear()
+                    continue
             try:
                 await self.cluster.tick()
             except OttlaError as error:
@@ -147,9 +150,14 @@ class Watched:
             self._ticked = True
             await asyncio.sleep(TICK)
 
-    def away(self) -> str | None:
-        """Why the cluster does not answer; None if it does."""
+    def away(self, max_age_s: float | None = None) -> str | None:
+        """Why the cluster does not answer, or has not for so long; None if it does."""
         data = self.snapshot.data
         if data.away_since_ms is not None:
             return data.away_reason or "no broker answers"
-        return str(data.cluster.value) if isinstance(data.cluster.value, Missing) else None
+        if isinstance(data.cluster.value, Missing):
+            return str(data.cluster.value)
+        age = data.cluster.age_s(self._clock.now())
+        if max_age_s is not None and age is not None and age > max_age_s:
+            return f"no broker has answered for {age:.0f} s"
+        return None

@@ -60,7 +60,7 @@ HURRY_SECONDS: Final = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options of a run. `plain`: no live screen, lines on stderr."""
+    """Options of a run. `plain`: no live screen, lines on stderr. `console`: with the console."""
 
     orders: int
     seed: int
@@ -68,6 +68,7 @@ class Options:
     plain: bool = False
     keep: bool = False
     picture: Path | None = None
+    console: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,8 @@ class Summary:
     checks: list[Check]
     bootstrap: str
     directory: str
+    console: str = ""
+    """URL of the console, if there is one."""
 
     @property
     def failures(self) -> list[str]:
@@ -131,18 +134,22 @@ async def _run(options: Options, directory: Path, report: Callable[[Summary], No
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     settings = {**BROKER_SETTINGS, "rsm.config.url": (directory / "tier").as_uri()}
-    async with ottla.EmbeddedBroker(directory / "broker", config=settings) as broker:
+    async with ottla.EmbeddedBroker(
+        directory / "broker", config=settings, console=options.console
+    ) as broker:
         # The shops' clocks end about now.
         begin_ms = window_of(SYSTEM.wall_ms() - options.orders * MEAN_GAP_MS)
         stage = Stage(broker.bootstrap, str(directory), options.orders, options.seed, begin_ms)
         expected = expect(stage.make_orders())
-        scene = Scene(f"ottla demo: {options.orders:,} orders, {stage.bootstrap}", expected)
+        console = broker.console_url if options.console else ""
+        title = f"ottla demo: {options.orders:,} orders, {console or stage.bootstrap}"
+        scene = Scene(title, expected)
         await _set_up(stage, broker)
         checks = await _Play(stage, scene, _screen(options), options.limit).run()
         if options.picture is not None:
             save_picture(options.picture, scene, checks)
         summary = Summary(
-            options.orders, round(scene.seconds), checks, stage.bootstrap, stage.directory
+            options.orders, round(scene.seconds), checks, stage.bootstrap, stage.directory, console
         )
         report(summary)
         if options.keep:

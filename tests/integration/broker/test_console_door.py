@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.parse
 import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -191,10 +192,33 @@ def test_case_8_a_taken_port_and_an_open_one_are_refused() -> None:
             assert len(err.splitlines()) == 1
 
 
-def test_the_console_needs_a_listener_without_login() -> None:
-    secured = Secured(users={"bob": "secret"})
-    with pytest.raises(InvalidConfig, match="PLAINTEXT listener beside it"):
+def test_the_console_needs_a_listener_for_people_without_certificates() -> None:
+    secured = Secured(users={"bob": "secret"}, client_certificates=True)
+    with pytest.raises(InvalidConfig, match="the console has no credentials"):
         EmbeddedBroker(console=True, security=secured).start()
+
+
+@pytest.mark.long
+def test_beside_a_broker_with_sasl_people_log_in_with_their_own() -> None:
+    secured = Secured(users={"bob": "very secret"}, protocol="SASL_PLAINTEXT")
+    with EmbeddedBroker(console=True, security=secured) as running:
+        running.create_topic("orders")
+        cookies = urllib.request.HTTPCookieProcessor()
+        browser = urllib.request.build_opener(cookies)
+
+        def read(path: str, **form: str) -> str:
+            data = urllib.parse.urlencode(form).encode() if form else None
+            with browser.open(f"{running.console_url}{path}", data, timeout=WAIT) as answer:
+                text: str = answer.read().decode()
+                return text
+
+        page = read("c/local/topics")
+        assert "user of the cluster" in page
+        found = re.search(r'name="token" value="(\w+)"', page)
+        assert found is not None
+        back = "/c/local/topics"
+        page = read("login", token=found[1], name="bob", password="very secret", back=back)
+        assert ">orders</bdi>" in page
 
 
 def test_a_child_that_fails_is_not_tried_for_ever(caplog: pytest.LogCaptureFixture) -> None:

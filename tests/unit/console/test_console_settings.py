@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ottla.console.settings import BadSetting, Settings, check_exposure, load
+from ottla.console.settings import BadSetting, Settings, check_exposure, load, settled
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -89,6 +89,10 @@ def test_a_whole_file_is_read(tmp_path: Path) -> None:
         ('[[cluster]]\n[[cluster.decode]]\ntopics = "x"\nvalue = "xml"', "a decoder is one of"),
         ("[cluster]\nname = 1", "two brackets"),
         ("a = ", "is not TOML"),
+        ('auth = "oidc"', "auth is one of auto, none, password, proxy, sasl"),
+        ('auth = "proxy"', "needs trusted_proxies"),
+        ('trusted_proxies = ["proxy.example"]', "are addresses such as"),
+        ('proxy_user_header = "X User"', "the name of a header"),
     ],
 )
 def test_case_9_a_wrong_key_or_value_is_an_error_that_names_the_way_out(
@@ -112,6 +116,35 @@ def test_case_8_a_console_that_others_reach_is_refused(host: str) -> None:
     with pytest.raises(BadSetting, match="asks for no login"):
         check_exposure(settings, insecure=False)
     check_exposure(settings, insecure=True)
+
+
+def test_case_8_a_login_and_encryption_let_it_serve(tmp_path: Path) -> None:
+    def check(text: str) -> None:
+        check_exposure(of_file(tmp_path, text), insecure=False)
+
+    outside = 'listener = "http://0.0.0.0:9095"\n'
+    with pytest.raises(BadSetting, match="ottla console user add NAME --role admin"):
+        check(outside)
+    with pytest.raises(BadSetting, match="unencrypted"):
+        check(f'{outside}auth = "password"')
+    check(f'{outside}auth = "password"\ntrusted_proxies = ["10.0.0.5"]')
+    check('listener = "https://0.0.0.0:9095"\nauth = "sasl"\ntls_cert = "c"\ntls_key = "k"')
+    check('auth = "password"')
+
+
+def test_auto_is_sasl_where_a_file_says_how_but_not_who(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    how = "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-512\n"
+    who = (
+        "sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required "
+        'username="a" password="b";\n'
+    )
+    for text, auth in ((how, "sasl"), (how + who, "none"), ("", "none")):
+        file.write_text(text)
+        assert settled(load(None, {}, {}, ["h:9092"], str(file))).auth == auth
+    assert settled(load(None, {}, {"auth": "password"}, ["h:9092"], "nowhere")).auth == "password"
+    with pytest.raises(BadSetting, match="cannot read nowhere"):
+        settled(load(None, {}, {}, ["h:9092"], "nowhere"))
 
 
 def test_case_72_credentials_without_a_login_are_refused() -> None:

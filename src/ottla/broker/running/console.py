@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 MODULE: Final = "ottla.console"
 PACKAGES: Final = ("starlette", "uvicorn", "jinja2", "msgspec", "msgpack", "cel")
+MECHANISMS: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
+"""By which visitors can log in, the best first."""
 AT_ONCE: Final = 5.0
 MANY: Final = 3
 PAUSE: Final = 60.0
@@ -63,7 +65,7 @@ async def opened(
         raise CannotListen(f"the console needs {package}: pip install 'ottla[console]'")
     told = {
         "listener": f"http://{listener.host}:{listener.port}",
-        "bootstrap": _bootstrap(settings, addresses),
+        **_reached(settings, config, addresses),
         "write": config.get_bool("ottla.console.write"),
         "idle_exit_s": -(-config.get_int("ottla.console.idle.exit.ms") // 1000),
     }
@@ -75,19 +77,40 @@ async def opened(
     return ConsoleDoor(sockets, told)
 
 
-def _bootstrap(settings: Settings, addresses: Mapping[str, tuple[str, int]]) -> str:
-    """The console has no credentials: it needs a listener that asks for none."""
+def _reached(
+    settings: Settings, config: BrokerConfig, addresses: Mapping[str, tuple[str, int]]
+) -> dict[str, object]:
+    """Where and how the console connects.
+
+    It has no credentials: it takes a listener that asks for none, or one where its visitors log in
+    with their own.
+    """
     for listener in settings.listeners:
         if listener.protocol == PLAINTEXT:
-            host, port = addresses[listener.name]
-            host = "127.0.0.1" if host in WILDCARDS else host
-            return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            return {"bootstrap": _address(addresses[listener.name])}
+    for listener in settings.listeners:
+        own = config.listener(listener.name)
+        enabled = own.get_list("sasl.enabled.mechanisms") if listener.has_sasl else ()
+        mechanism = next((one for one in MECHANISMS if one in enabled), None)
+        if mechanism is None or own.get_str("ssl.client.auth") == "required":
+            continue
+        security = {"security_protocol": listener.protocol, "sasl_mechanism": mechanism}
+        trusted = own.parsed("ssl.truststore.location")
+        if listener.has_tls and trusted:
+            security["ssl_ca"] = str(trusted)
+        return {"bootstrap": _address(addresses[listener.name]), "security": security}
     raise InvalidConfig(
-        "a PLAINTEXT listener beside it, as the console has no credentials; `ottla console "
-        "--command-config FILE` runs one that has",
+        "a listener beside it that asks for nothing, or for a password, as the console has no "
+        "credentials; `ottla console --command-config FILE` runs one that has",
         "none",
         "ottla.console.listener",
     )
+
+
+def _address(bound_to: tuple[str, int]) -> str:
+    host, port = bound_to
+    host = "127.0.0.1" if host in WILDCARDS else host
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def missing_package() -> str | None:

@@ -11,7 +11,7 @@ from ottla.client.errors import ClientError
 from ottla.console import actions
 from ottla.console.app import console_of
 from ottla.console.browse import BadPlace
-from ottla.console.guard import changes
+from ottla.console.guard import changes, operates
 from ottla.console.pages.details import number
 from ottla.console.pages.messages import check_topic
 from ottla.console.pages.shared import answer
@@ -74,7 +74,7 @@ async def produce_form(request: Request) -> Response:
     )
 
 
-@changes
+@operates
 async def produce(request: Request, form: FormData) -> Response:
     console = console_of(request)
     watched = console.cluster(request)
@@ -143,7 +143,7 @@ async def _stopped(admin: Admin, group: str) -> None:
         )
 
 
-@changes
+@operates
 async def reset_preview(request: Request, form: FormData) -> Response:
     """Says what would be read again and skipped; nothing is changed."""
     console = console_of(request)
@@ -169,7 +169,7 @@ async def reset_preview(request: Request, form: FormData) -> Response:
     )
 
 
-@changes
+@operates
 async def reset(request: Request, form: FormData) -> Response:
     """The moves as they were previewed; a group that has got members since refuses them."""
     console = console_of(request)
