@@ -10,6 +10,7 @@
 - throughput: two nodes against one, where the generator can have a processor of its own.
 - kill: from SIGKILL of a node until it acknowledges the next record.
 - move: the longest gap between two acknowledgements while a partition moves to another node.
+- start: `EmbeddedBroker(nodes=3)`, once its modules are imported.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from benchmarks._harness import Row, part, report, skipped, until_clear
 from benchmarks._ottla import OttlaProcess
+from ottla import EmbeddedBroker
 from ottla.sync import Admin
 from ottla.wire.builder import BatchBuilder
 from ottla.wire.schema.metadata import MetadataRequest, MetadataRequestTopic
@@ -52,6 +54,7 @@ BROKERS: Final = 1 if QUICK else 6
 # A third exit within a minute would hand its partitions over instead.
 KILLS: Final = 2 * KILL_NODES
 MOVES: Final = 5 if QUICK else 50
+STARTS: Final = 5 if QUICK else 20
 MOVED_BYTES: Final = (64 if QUICK else 1024) * 1024**2
 MIB: Final = 1024**2
 FETCH_BYTES: Final = 16 * MIB
@@ -104,6 +107,7 @@ def main() -> None:
     rows += part("throughput", throughput_rows)
     rows += part("kill", kill_rows)
     rows += part("move", move_rows)
+    rows += part("start", start_rows)
     report("nodes: several on one machine", rows, ("uvloop",))
 
 
@@ -430,6 +434,20 @@ def _gap(broker: Nodes, admin: Admin, to: int) -> float:
     client.close()
     mover.join()
     return longest
+
+
+def start_rows() -> list[Row]:
+    seconds = []
+    for _ in range(STARTS + 1):
+        began = time.perf_counter()
+        with EmbeddedBroker(nodes=3):
+            seconds.append(time.perf_counter() - began)
+    del seconds[0]  # it imports the broker
+    middle = statistics.median(seconds)
+    shown = f"p50 {middle * 1000:.0f} ms of {len(seconds)}"
+    spread = min(seconds), max(seconds)
+    what = "EmbeddedBroker(nodes=3) starts, seconds"
+    return [Row(what, shown, "1 s", middle, spread, 0.06, at_most=True)]
 
 
 def _seconds(what: str, found: Sequence[float], target: float) -> Row:

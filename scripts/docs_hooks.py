@@ -210,7 +210,7 @@ async def metrics() -> str:
                 f"rsm.config.url={Path(directory, 'tier').as_uri()}",
             )
         )
-        node = await Node.start(settings, Path(directory, "data"))
+        node = await Node.start(settings, Path(directory, "data"), siblings=True)
         families = list(NodeCollector(node).collect())
         await node.stop()
     lines = []

@@ -1,10 +1,11 @@
 """Nodes and their supervisor die, hang and fail again and again, under every kind of client.
 
-An idempotent producer, a worker that reads, writes and commits in transactions, and members of a
-share group work on `ottla broker --nodes 3`. Meanwhile nodes are killed, stopped, and killed until
-their siblings take over, and the supervisor is killed, too. Afterwards no acknowledged record is
-missing, none is there twice, no transaction is torn, nothing that was accepted has come back, and
-everybody has got on after each fault.
+An idempotent producer, a worker that reads, writes and commits in transactions, members of a
+consumer group and of a share group work on `ottla broker --nodes 3`. Meanwhile nodes are killed,
+stopped, and killed until their siblings take over, and the supervisor is killed, too. Afterwards no
+acknowledged record is missing, none is there twice, no transaction is torn, nobody began below a
+committed position, nothing that was accepted has come back, and everybody has got on after each
+fault.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from tests.support.faults_broker import soak
+from tests.support.nodes_group import GroupMember, Progress
 from tests.support.nodes_load import PARTITIONS, Load
 from tests.support.nodes_process import NodesProcess, gone, wait_for
 from tests.support.ports import free_base
@@ -30,7 +32,7 @@ NODES: Final = 3
 ROUNDS: Final = 200 if soak() else 20
 SENT: Final = 40  # records in a round, before and after the fault
 SHARED: Final = 100
-ORDERS, QUEUE, GROUP = "orders", "queue", "sharers"
+ORDERS, QUEUE, GROUP, READERS = "orders", "queue", "sharers", "readers"
 FAULTS: Final = ("kill", "kill", "kill", "stop", "crash loop", "supervisor")
 OPTIONS: Final = ("--set", "broker.session.timeout.ms=2000")
 
@@ -88,7 +90,8 @@ def test_nothing_is_lost_or_doubled_while_nodes_die(tmp_path: Path) -> None:
     chance = random.Random(seed)
     broker = Broker(tmp_path / "data")
     ledger = Ledger()
-    members: list[Accepting] = []
+    progress = Progress()
+    members: list[Accepting | GroupMember] = []
     try:
         bootstrap = broker.bootstrap
         create_topic(bootstrap, ORDERS, partitions=PARTITIONS)
@@ -98,7 +101,8 @@ def test_nothing_is_lost_or_doubled_while_nodes_die(tmp_path: Path) -> None:
         ends = fill(bootstrap, 20 * ROUNDS)
         worker = WorkerProcess(bootstrap, seed, ends)
         set_group(bootstrap, GROUP, share_auto_offset_reset="earliest")
-        members = [Accepting(bootstrap, GROUP, QUEUE, ledger) for _ in range(2)]
+        members += [Accepting(bootstrap, GROUP, QUEUE, ledger) for _ in range(2)]
+        members += [GroupMember(bootstrap, READERS, ORDERS, progress) for _ in range(2)]
         for member in members:
             member.start()
         load = Load(bootstrap, ORDERS)
@@ -115,6 +119,10 @@ def test_nothing_is_lost_or_doubled_while_nodes_die(tmp_path: Path) -> None:
                 lambda: len(ledger.accepted.keys() | ledger.in_doubt) == (turn + 1) * SHARED,  # noqa: B023
                 f"all of the queue is accepted after {fault} in round {turn}",
             )
+            wait_for(
+                lambda: len(progress.read) >= len(load.acked),
+                f"all records are read after {fault} in round {turn}",
+            )
             assert all(member.is_alive() for member in members)
         while works and worker.progress():
             pass
@@ -123,6 +131,8 @@ def test_nothing_is_lost_or_doubled_while_nodes_die(tmp_path: Path) -> None:
             member.stop()
         load.check(bootstrap)
         check_work(bootstrap, ends)
+        assert progress.read == set(load.acked)
+        assert not progress.fell_back
         assert not ledger.came_back
         assert set(ledger.accepted.values()) == {1}
     finally:

@@ -45,3 +45,25 @@ def test_a_connection_that_was_just_accepted_ends_with_the_node(
 
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(run())
+
+
+@pytest.mark.long
+async def test_a_request_that_is_given_up_ends_its_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fault: no answer left the connection any more, and its client waited until it timed out."""
+    config = load_broker_config(sets=["listeners=PLAINTEXT://127.0.0.1:0"])
+    node = await Node.start(config, tmp_path, ephemeral=True)
+    answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    monkeypatch.setattr(node.dispatcher, "dispatch", lambda *_: answer)
+    try:
+        reader, writer = await asyncio.open_connection(*node.addresses["PLAINTEXT"])
+        writer.write(bytes([0, 0, 0, 10]) + bytes(10))
+        async with asyncio.timeout(60):
+            while not any(one.busy for one in node.dispatcher.connections):  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+            answer.cancel()
+            assert await reader.read() == b""
+        writer.close()
+    finally:
+        await node.stop()

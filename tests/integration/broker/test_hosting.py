@@ -164,6 +164,27 @@ async def test_the_tail_cache_is_as_large_as_the_setting_says(
         assert await values(node) == [b"x"]
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("turns", range(5))
+async def test_a_log_is_opened_although_both_openers_have_just_ended(
+    tmp_path: Path, turns: int
+) -> None:
+    """Fault: it counted on an opener that had seen the empty queue, and waited for ever."""
+    async with started(tmp_path) as node, asyncio.timeout(PATIENCE):
+        await create(node, partitions=3)
+        with workers_of(node).held("open_logs", done=True) as hold:
+            opened = []
+            for index in range(2):
+                opening = node.partitions.open("orders", index, write=True)
+                opened.append(asyncio.create_task(opening))
+                while len(hold.jobs) <= index:  # noqa: ASYNC110
+                    await asyncio.sleep(0.001)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        assert (await node.partitions.open("orders", 2, write=True)).name == ("orders", 2)
+        await asyncio.gather(*opened)
+
+
 # -- looking does not make ------------------------------------------------------------------------
 
 

@@ -152,7 +152,7 @@ def test_case_14_a_transaction_goes_on(cluster: EmbeddedBroker, end: End) -> Non
         assert found == expected
 
 
-@pytest.mark.parametrize("end", [dies, is_stopped])
+@ENDS
 async def test_case_14_a_share_group_goes_on(cluster: EmbeddedBroker, end: End) -> None:
     """Each node in turn: with the state, the group, the records. What was accepted stays so."""
     writer = Writer(cluster.bootstrap, "orders")

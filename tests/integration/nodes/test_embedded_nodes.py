@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from ottla import EmbeddedBroker, Secured
 from ottla.broker.membership import leadership, news
 from ottla.broker.running import jobs
+from ottla.broker.running.metrics import NodeCollector
 from ottla.broker.running.node import Node
 from ottla.client.errors import BadArgument
 from ottla.metadata.config.broker import load_broker_config
@@ -165,17 +166,17 @@ def test_case_16_nodes_come_and_go() -> None:
     assert not {name for name in left if name.startswith("ottla")}
 
 
-def test_two_nodes_die_and_the_third_has_all() -> None:
-    with EmbeddedBroker(nodes=3) as broker:
-        broker.create_topic("orders", partitions=6)
-        writer = Writer(broker.bootstrap, "orders")
-        writer.write(20, range(6))
-        for node in (1, 2):
-            broker.kill_node(node)
-            broker.stop_node(node)
-        assert set(leaders(broker, "orders")) == {3}
-        writer.write(20, range(6))
-        check(broker, writer)
+def test_two_nodes_die_and_the_third_has_all(ottla_cluster: EmbeddedBroker) -> None:
+    broker = ottla_cluster
+    broker.create_topic("orders", partitions=6)
+    writer = Writer(broker.bootstrap, "orders")
+    writer.write(20, range(6))
+    for node in (1, 2):
+        broker.kill_node(node)
+        broker.stop_node(node)
+    assert set(leaders(broker, "orders")) == {3}
+    writer.write(20, range(6))
+    check(broker, writer)
 
 
 def test_what_a_forgotten_node_had_is_led_by_others() -> None:
@@ -220,6 +221,48 @@ def test_case_13_one_becomes_three_and_three_become_one(tmp_path: Path) -> None:
         assert all(
             directories(tmp_path, "orders", one) == [tmp_path / f"orders-{one}"] for one in range(4)
         )
+
+
+def metrics_of(node: Node) -> dict[str, float]:
+    """Those of the cluster; the label of one that has labels is part of its name."""
+    found = {}
+    for family in NodeCollector(node).collect():
+        for sample in family.samples:
+            if sample.name.startswith("ottla_cluster_"):
+                name = " ".join(
+                    [sample.name.removeprefix("ottla_cluster_"), *sample.labels.values()]
+                )
+                found[name] = sample.value
+    return found
+
+
+@pytest.mark.long
+def test_metrics_tell_who_leads_and_what_has_moved() -> None:
+    with EmbeddedBroker(nodes=3) as broker:
+        broker.create_topic("orders", partitions=3)
+        writer = Writer(broker.bootstrap, "orders")
+        writer.write(1, range(3))
+        source = leaders(broker, "orders")[0]
+        target = source % 3 + 1
+        broker.move("orders", 0, target)
+        nodes = nodes_of(broker)
+        # The new leader may have the log before the old one has noted that it is gone.
+        wait_for(lambda: metrics_of(nodes[source])["released_partitions_total"] == 1, "a release")
+        assert metrics_of(nodes[target]) == {
+            "nodes active": 3,
+            "nodes draining": 0,
+            "nodes fenced": 0,
+            "leaderless_partitions": 0,
+            "led_partitions": 2,
+            "awaited_partitions": 0,
+            "adopted_partitions_total": 1,
+            "released_partitions_total": 0,
+        }
+        broker.stop_node(source)
+        assert metrics_of(nodes[target])["nodes fenced"] == 1
+        with Admin(broker.bootstrap) as admin:
+            admin.alter_configs("broker", str(target), {"ottla.node.drain": "true"})
+        wait_for(lambda: metrics_of(nodes[target])["nodes draining"] == 1, "a drain")
 
 
 FEW = {"offsets.topic.num.partitions": "3", "transaction.state.log.num.partitions": "3"}

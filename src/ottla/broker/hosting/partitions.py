@@ -135,6 +135,8 @@ class Partitions:
         # Told of partitions that came from other nodes, and when some may go to others.
         self.arrived: Callable[[Sequence[TopicPartition]], None] = lambda _: None
         self.released: Callable[[], None] = lambda: None
+        self.adopted = 0  # logs that came from other nodes since the start
+        self.handed_over = 0  # logs that went to others
 
     def __iter__(self) -> Iterator[HostedPartition]:
         """Those that are open."""
@@ -312,11 +314,19 @@ class Partitions:
         self._queue.append(one)
         if len(self._openers) < OPENERS:
             # It begins after the current turn: requests that were read together share a batch.
-            opener = asyncio.create_task(self._open_queued())
-            self._openers.add(opener)
-            opener.add_done_callback(self._openers.discard)
+            self._openers.add(asyncio.create_task(self._open_queued()))
 
     async def _open_queued(self) -> None:
+        try:
+            await self._open_all()
+        finally:
+            opener = asyncio.current_task()
+            assert opener is not None
+            # In the turn that saw the empty queue: with a callback, what is queued until that runs
+            # would count on an opener that has ended.
+            self._openers.discard(opener)
+
+    async def _open_all(self) -> None:
         while self._queue:
             batch, self._queue = self._queue[:BATCH], self._queue[BATCH:]
             try:
@@ -410,6 +420,7 @@ class Partitions:
         if deleted:
             await self._workers.run(partial(self._data.work.retire, deleted))
         if arrived:
+            self.adopted += len(arrived)
             self.arrived(arrived)
             self.released()  # a dead node's lock, for which others may wait
         return results
@@ -719,6 +730,7 @@ class Partitions:
             elif name in notes:
                 self._data.was_released(name, notes[name].topic_id.bytes)
         if notes:
+            self.handed_over += len(notes) - len(failed)
             self.released()
 
     async def _close(self, closing: list[HostedPartition], *, clean: bool = True) -> None:

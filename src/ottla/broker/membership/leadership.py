@@ -71,11 +71,27 @@ class Leadership:
         self._looks = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._poll: asyncio.Task[None] | None = None
+        self._has_news = False
 
     @property
     def is_deaf(self) -> bool:
         """Whether siblings cannot tell it of changes."""
         return self._news.is_deaf
+
+    @property
+    def awaited(self) -> int:
+        """Logs that it leads and is looking for."""
+        return len(self._awaited)
+
+    @property
+    def adopted(self) -> int:
+        """Logs that came from other nodes since the start."""
+        return self._partitions.adopted
+
+    @property
+    def released(self) -> int:
+        """Logs that went to other nodes since the start."""
+        return self._partitions.handed_over
 
     def start(self) -> None:
         """The node is registered: all that it leads may be with others, and the reverse."""
@@ -83,6 +99,7 @@ class Leadership:
         for topic in self._metadata.image.topics_by_name.values():
             self._await(topic)
         self._task = asyncio.create_task(self._run())
+        self._heard()  # what was changed since this node registered, and was told to nobody here
 
     async def stop(self) -> None:
         """Bring nothing more; what is on its way stays there."""
@@ -115,13 +132,17 @@ class Leadership:
     def _heard(self) -> None:
         if self._task is None:
             return  # the node does not follow the image yet
+        self._has_news = True
         if self._poll is None or self._poll.done():
             self._poll = asyncio.create_task(self._look_at_store())
         self._looks.set()
 
     async def _look_at_store(self) -> None:
-        with suppress(StoreError):  # the regular look reports it
-            await self._metadata.poll()
+        # A change that is told while the store is being read may not be in what was read.
+        while self._has_news:
+            self._has_news = False
+            with suppress(StoreError):  # the regular look reports it
+                await self._metadata.poll()
 
     # -- looking ----------------------------------------------------------------------------------
 

@@ -66,6 +66,10 @@ class NodeCollector:
         yield from self._door()
         yield from self._certificates()
         yield from self._registry()
+        if node.leadership is not None:
+            from ottla.broker.membership import metrics as cluster_metrics
+
+            yield from cluster_metrics.collect(node.leadership, node.image, node.node_id)
         if (tiering := node.services.tiering.made) is not None:
             from ottla.broker.tiering import metrics as tiering_metrics
 

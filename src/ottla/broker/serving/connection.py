@@ -319,6 +319,7 @@ class Connection(asyncio.BufferedProtocol):
         if parked is self._gate:
             self._gate = None
         if parked.cancelled():
+            self.close()  # it has no answer, and those behind it could not leave
             return
         error = parked.exception()
         if self._transport is None:
