@@ -2,11 +2,12 @@
 
     python -m benchmarks.share [--quick] [--only=TEXT]
 
-confluent-kafka's ShareConsumer drives both brokers with implicit acknowledgements. Members join
-first; the clock runs from the first poll until every record has come, and the lag is checked to be
-nought at the end. A row whose range is wider than its distance from the target runs up to
-`MAX_ROUNDS` rounds. `--quick` reads less. Where there is no JVM the script says what it skipped.
-Parts: machine, kafka, plain, members.
+confluent-kafka's ShareConsumer drives both brokers with implicit acknowledgements, and uses up more
+of the processor than either broker; so in rows of their own `ottla.ShareConsumer` does, in columns,
+with the same 500 records a poll. Members join first; the clock runs from the first poll until every
+record has come, and the lag is checked to be nought at the end. A row whose range is wider than its
+distance from the target runs up to `MAX_ROUNDS` rounds. `--quick` reads less. Where there is no JVM
+the script says what it skipped. Parts: machine, kafka, own, plain, members.
 """
 
 from __future__ import annotations
@@ -20,11 +21,13 @@ import sys
 import time
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import AsyncExitStack, ExitStack
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import pyarrow.compute as compute
 from confluent_kafka import Consumer, Message, Producer, ShareConsumer
 
+import ottla
 from benchmarks._harness import Row, part, report, skipped, until_clear, wanted
 from benchmarks._ottla import OttlaProcess
 from benchmarks._peers import apache_kafka, why_no_jvm
@@ -72,19 +75,20 @@ def main() -> None:
     rows = part("machine", lambda: [memory_row(), growth_row()])
     with ExitStack() as stack:
         ours = stack.enter_context(OttlaProcess(AS_KAFKA))
-        kafka = apache_kafka() if wanted("kafka") else None
+        kafka = apache_kafka() if wanted("kafka", "own") else None
         if kafka is None:
             skipped("Apache Kafka", str(why_no_jvm() or "not asked for"))
         brokers: list[Broker] = [ours] if kafka is None else [ours, stack.enter_context(kafka)]
-        if wanted("kafka", "plain", "members"):
+        if wanted("kafka", "own", "plain", "members"):
             for broker in brokers:
                 fill(broker, RECORDS)
                 consume_shared(broker, "warm-up", RECORDS, 1)
         if len(brokers) > 1:
             rows += part("kafka", lambda: peer_rows(brokers))
+            rows += part("own", lambda: own_rows(brokers))
         rows += part("plain", lambda: plain_rows(ours))
         rows += part("members", lambda: members_rows(ours))
-    report("share groups", rows, ("confluent-kafka", "uvloop"))
+    report("share groups", rows, ("confluent-kafka", "pyarrow", "uvloop"))
     print(f"  load average {os.getloadavg()[0]:.1f}")
 
 
@@ -104,6 +108,24 @@ def peer_rows(brokers: Sequence[Broker]) -> list[Row]:
             for index, broker in enumerate(brokers):
                 group = f"shared-{members}-{turn}"
                 found[index].append(consume_shared(broker, group, RECORDS, members).per_second)
+
+    return until_clear(one_round, rows, ROUNDS, MAX_ROUNDS)
+
+
+def own_rows(brokers: Sequence[Broker]) -> list[Row]:
+    """The same with Ottla's own client on both sides."""
+    rates: dict[int, tuple[list[float], list[float]]] = {members: ([], []) for members in TARGETS}
+
+    def rows() -> list[Row]:
+        what = "share consumption, Ottla's client, 1 KiB, {} member(s), peer Apache Kafka"
+        return [_row(what.format(n), *rates[n], target) for n, target in TARGETS.items()]
+
+    def one_round(turn: int) -> None:
+        for members, found in rates.items():
+            for index, broker in enumerate(brokers):
+                group = f"own-{members}-{turn}"
+                rate = asyncio.run(consume_by_columns(broker, group, RECORDS, members))
+                found[index].append(rate)
 
     return until_clear(one_round, rows, ROUNDS, MAX_ROUNDS)
 
@@ -196,6 +218,44 @@ def consume_shared(broker: Broker, group: str, records: int, members: int) -> Co
     return Consumed(records / seconds, used / records * 1e6)
 
 
+async def consume_by_columns(broker: Broker, group: str, records: int, members: int) -> float:
+    """Records per second of `ottla.ShareConsumer`s in this process."""
+    await _start_at_nought(broker.bootstrap, group, [(TOPIC, 0)])
+    seen = 0
+    complete = asyncio.Event()
+
+    async def work(consumer: ottla.ShareConsumer) -> None:
+        nonlocal seen
+        while True:
+            values = (await consumer.poll_arrow(PATIENCE))["value"]
+            assert compute.sum(compute.binary_length(values)).as_py() == len(values) * len(VALUE)
+            seen += len(values)
+            if seen >= records:
+                complete.set()
+
+    async with AsyncExitStack() as stack:
+        consumers = [
+            await stack.enter_async_context(
+                ottla.ShareConsumer(
+                    broker.bootstrap, group=group, topics=[TOPIC], max_poll_records=LOG_BATCH
+                )
+            )
+            for _ in range(members)
+        ]
+        await _all_assigned(broker.bootstrap, group, members)
+        began = time.perf_counter()
+        working = [asyncio.ensure_future(work(consumer)) for consumer in consumers]
+        async with asyncio.timeout(PATIENCE):
+            await complete.wait()
+        for one in working:
+            one.cancel()
+        await asyncio.gather(*working, return_exceptions=True)
+        await asyncio.gather(*(consumer.commit() for consumer in consumers))
+        seconds = time.perf_counter() - began
+    await _nothing_left(broker.bootstrap, group)
+    return records / seconds
+
+
 def consume_plainly(broker: Broker, group: str, records: int) -> float:
     """Records per second of a plain group's only member, after its first ones have come.
 
@@ -232,12 +292,14 @@ def _whole(messages: Iterable[Message]) -> int:
 
 def start_at_nought(bootstrap: str, group: str, partitions: Iterable[tuple[str, int]]) -> None:
     """Gives the group its state before it has members: they are assigned as they join."""
+    asyncio.run(_start_at_nought(bootstrap, group, partitions))
 
-    async def alter() -> None:
-        async with Admin(bootstrap) as admin:
-            await admin.alter_share_group_offsets(group, dict.fromkeys(partitions, 0))
 
-    asyncio.run(alter())
+async def _start_at_nought(
+    bootstrap: str, group: str, partitions: Iterable[tuple[str, int]]
+) -> None:
+    async with Admin(bootstrap) as admin:
+        await admin.alter_share_group_offsets(group, dict.fromkeys(partitions, 0))
 
 
 async def _all_assigned(bootstrap: str, group: str, members: int) -> None:

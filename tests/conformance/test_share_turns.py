@@ -50,9 +50,11 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     acquire = LedSharePartition.acquire
 
-    def noted(self: LedSharePartition, turn: FetchTurn, max_bytes: int) -> Delivered:
+    def noted(
+        self: LedSharePartition, turn: FetchTurn, max_bytes: int, *, views: bool
+    ) -> Delivered:
         found.append(turn.member)
-        return acquire(self, turn, max_bytes)
+        return acquire(self, turn, max_bytes, views=views)
 
     monkeypatch.setattr(LedSharePartition, "acquire", noted)
     return found

@@ -22,6 +22,8 @@ from ottla.wire.schema.create_topics import (
 from ottla.wire.schema.delete_topics import DeleteTopicsRequest
 from tests.support.faults_broker import PATIENCE_SECONDS, BrokerProcess
 from tests.support.raw_client import RawClient, batch, fetch_request, values_of
+from tests.support.share_member import WAIT_MS, partitions_of
+from tests.support.share_queue import Queue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -125,6 +127,52 @@ def test_44_small_answers_are_joined_and_have_no_views(tmp_path: Path) -> None:
             data = client.fetch_one("orders", len(found), partition_max_bytes=60 * KIB)
             found += values_of(data)
         assert found == values
+        assert broker.stop() == 0
+
+
+def test_44_members_of_a_share_group_get_views_and_nobody_reads_them(tmp_path: Path) -> None:
+    """The kernel refuses to send them; then the log is read, and the same records come again."""
+    module = "tests.support.faulting_maps_broker"
+    with BrokerProcess(tmp_path, config=CONFIG, module=module) as broker:
+        queue = Queue(broker.bootstrap)
+        values = fill(queue.client, queue.topic, 4)
+        member = queue.member()
+        request = member.fetch_request((0,), max_wait_ms=WAIT_MS, max_records=4)
+        member.client.send("share_fetch", member.version, request)
+        assert member.client.closed()
+        assert broker.alive
+        # The records of the closed connection are free again, and go to the next member.
+        found: list[bytes | None] = []
+        again = queue.member()
+        again.session_epoch = 0
+        partitions: tuple[int, ...] = (0,)
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while len(found) < 4 and time.monotonic() < deadline:
+            rows = partitions_of(again.fetch(partitions, max_wait_ms=WAIT_MS, max_records=4))
+            partitions = ()
+            found += [value for row in rows.values() for value in values_of(row)]
+        assert found == values
+        queue.close()
+        assert "could not be sent" in broker.log_text()
+        assert broker.stop() == 0
+
+
+def test_44_small_answers_to_members_of_a_share_group_have_no_views(tmp_path: Path) -> None:
+    module = "tests.support.faulting_maps_broker"
+    with BrokerProcess(tmp_path, config=CONFIG, module=module) as broker:
+        queue = Queue(broker.bootstrap)
+        values = fill(queue.client, queue.topic, 20, 20 * KIB)
+        member = queue.member()
+        member.session_epoch = 0
+        found: list[bytes | None] = []
+        partitions: tuple[int, ...] = (0,)
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while len(found) < len(values) and time.monotonic() < deadline:
+            rows = partitions_of(member.fetch(partitions, max_wait_ms=WAIT_MS, max_records=2))
+            partitions = ()
+            found += [value for row in rows.values() for value in values_of(row)]
+        assert found == values
+        queue.close()
         assert broker.stop() == 0
 
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ottla.wire.schema.list_offsets import ListOffsetsPartitionResponse
     from ottla.wire.schema.metadata import MetadataResponseTopic
     from ottla.wire.schema.produce import PartitionProduceResponse
+    from ottla.wire.schema.share_fetch import PartitionData as SharedData
 
 API_KEYS: Final = {name: key for key, name in API_NAMES.items()}
 TIMEOUT_SECONDS: Final = 20.0
@@ -227,7 +228,7 @@ def fetch_request(
     )
 
 
-def batches_of(data: PartitionData) -> list[RecordBatch]:
+def batches_of(data: PartitionData | SharedData) -> list[RecordBatch]:
     """The batches of a fetched partition, each with a valid CRC."""
     records = data.records
     if not records:
@@ -239,9 +240,9 @@ def batches_of(data: PartitionData) -> list[RecordBatch]:
     return found
 
 
-def records_of(data: PartitionData) -> list[Record]:
+def records_of(data: PartitionData | SharedData) -> list[Record]:
     return [record for each in batches_of(data) for record in iter_records(each)]
 
 
-def values_of(data: PartitionData) -> Sequence[bytes | None]:
+def values_of(data: PartitionData | SharedData) -> Sequence[bytes | None]:
     return [record.value for record in records_of(data)]

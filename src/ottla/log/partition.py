@@ -45,6 +45,7 @@ from ottla.log.epochs import FILE_NAME as EPOCHS_FILE
 from ottla.log.errors import (
     LogError,
     MayNotBeAtHand,
+    NotAtHand,
     OffsetMovedToTieredStorage,
     OffsetOutOfRange,
     PolicyViolation,
@@ -75,7 +76,7 @@ if TYPE_CHECKING:
     from ottla.log.life import Lease
     from ottla.log.producer_state import Producer
     from ottla.log.recovery import LoadedLog
-    from ottla.log.segment import Segment
+    from ottla.log.segment import FoundBatches, Segment
     from ottla.log.storage import Buffer, Storage
 
 DELETE_TO_HIGH_WATERMARK: Final = -1
@@ -470,6 +471,41 @@ class PartitionLog:
             if not reading.is_recent(self.segments, offset):
                 raise
             return from_files()
+
+    def look_up(
+        self, offset: int, stop_offset: int, max_bytes: int, *, upper_bound_offset: int
+    ) -> FoundBatches | None:
+        """The headers of the first batch that `read` gives, and of those after it that begin below
+        `stop_offset`, as far as they fit; `bytes_of` then gives what the caller sends of them.
+
+        None if the batches are in memory, small, or on disk alone: `read` them.
+        """
+        self.require_readable(offset, upper_bound_offset)
+        if offset >= upper_bound_offset or self._tail.holds(offset):
+            return None
+        with self.lease():
+            try:
+                segment = reading.segment_of(self._segments.all, offset)
+                return segment.look_up(offset, stop_offset, max_bytes, upper_bound_offset)
+            except NotAtHand:
+                return None
+            except (OSError, CorruptSegment) as error:
+                raise self._unreadable(error) from error
+
+    def bytes_of(
+        self, found: FoundBatches, start: int, stop: int, *, views: bool
+    ) -> Sequence[bytes | memoryview]:
+        """Bytes that were found in the same turn, counted from the first batch; `views` as in
+        `read`."""
+        try:
+            return found.segment.stretch(
+                found.file,
+                found.start + start,
+                found.start + stop,
+                views=views and self._trusts_maps,
+            )
+        except (OSError, CorruptSegment) as error:
+            raise self._unreadable(error) from error
 
     def require_readable(self, offset: int, upper_bound_offset: int) -> None:
         """Raise what `read` raises for an offset that is not here."""

@@ -88,6 +88,11 @@ def read_segments(
     return ReadResult(chunks, max_bytes - left)
 
 
+def segment_of(segments: tuple[Segment, ...], offset: int) -> Segment:
+    """The one that holds an offset, or would."""
+    return segments[bisect_right(segments, offset, key=_by_base) - 1]
+
+
 def is_recent(segments: tuple[Segment, ...], offset: int) -> bool:
     """Whether an offset is among the newest bytes of a log, which the page cache has."""
     place = bisect_right(segments, offset, key=_by_base) - 1

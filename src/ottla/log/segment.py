@@ -15,7 +15,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from contextlib import suppress
 from copy import copy
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from crc32c import crc32c
 
@@ -61,6 +61,8 @@ SEGMENT_SUFFIXES: Final = (LOG, *INDEX_SUFFIXES)
 MAX_RELATIVE_OFFSET: Final = 0x7FFFFFFF  # index entries hold offsets as int32 from the base
 _SEARCH_CHUNK: Final = 8192  # an index interval and the batch after it, in most logs
 _SCAN_CHUNK: Final = 1 << 16
+# To go from header to header costs a system call for each batch, as much as copying some KiB.
+HOP_BYTES: Final = 8192
 _MAX_CURSORS: Final = 64  # readers of one segment whose next position is remembered
 
 _DERIVED: Final = (  # what `reset` forgets and the headers tell again
@@ -90,6 +92,18 @@ def segment_name(base_offset: int, suffix: str) -> str:
 
 def segment_path(directory: Path, base_offset: int, suffix: str) -> Path:
     return directory / segment_name(base_offset, suffix)
+
+
+class FoundBatches(NamedTuple):
+    """Batches that lie back to back from a position of a segment on, to be read or not.
+
+    To be used in the same turn: the segment may leave the log.
+    """
+
+    segment: Segment
+    file: File
+    start: int
+    headers: list[RecordBatch]
 
 
 class Segment:
@@ -508,20 +522,64 @@ class Segment:
         size = stop - start
         if not size:
             return (), 0, start == end
+        found = self.stretch(file, start, stop, views=views)
+        if ahead and stop < end:
+            self.storage.will_need(file.fd, stop, min(ahead, end - stop))
+        return found, size, stop == end
+
+    def stretch(
+        self, file: File, start: int, stop: int, *, views: bool
+    ) -> Sequence[bytes | memoryview]:
+        """The bytes between two positions; `views`: see `read`."""
+        size, end = stop - start, self.size
         if views and size >= MIN_VIEW_BYTES:
             mapped = self._views(file, start, stop, end)
             if mapped is not None:
-                return mapped, size, stop == end
+                return mapped
         data = self.storage.pread(file.fd, size, start)
         if len(data) < size:
             raise self._corrupt(f"it ends at {start + len(data)}, batches at {end}")
-        if ahead and stop < end:
-            self.storage.will_need(file.fd, stop, min(ahead, end - stop))
-        return (data,), size, stop == end
+        return (data,)
 
     def _views(self, file: File, start: int, stop: int, end: int) -> list[memoryview] | None:
         grows = not self.sealed
         return views(self.shared.maps, self, self.storage, file.fd, start, stop, end, grows=grows)
+
+    def look_up(
+        self, offset: int, stop_offset: int, max_bytes: int, upper_bound: int
+    ) -> FoundBatches | None:
+        """The batches that `read` gives, by their headers, without waiting for the disk.
+
+        The first in any case, and those after it that begin below `stop_offset`. It ends before
+        the first batch of less than `HOP_BYTES`; None if that is the first one.
+        """
+        self._require_at_hand(offset, wait=False)
+        file = self._own or self.shared.files.get(self) or self.file
+        start = self.locate(offset, file)
+        if start is None:
+            return None
+        end, limit = start, start + max_bytes
+        cached = min(max_bytes + HEADER_SIZE, self.size - start)
+        self._require_cached(file, start, cached, wait=False)
+        headers: list[RecordBatch] = []
+        for position, header in self.headers(start, chunk_size=HEADER_SIZE, file=file):
+            stop = position + header.size
+            if headers and (header.base_offset >= stop_offset or stop > limit):
+                break
+            if header.base_offset >= upper_bound or header.size < HOP_BYTES:
+                break
+            if stop > self.size:
+                raise self._corrupt(f"the batch at {start} ends at {stop}, the last at {self.size}")
+            if stop > limit:
+                self._require_cached(file, start, header.size, wait=False)
+            headers.append(header)
+            end = stop
+            if header.next_offset >= stop_offset or end >= limit:
+                break
+        if not headers:
+            return None
+        self._remember(headers[-1].next_offset, end)
+        return FoundBatches(self, file, start, headers)
 
     @property
     def has_aborted_at_hand(self) -> bool:

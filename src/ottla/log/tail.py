@@ -126,6 +126,10 @@ class Tail:
             if not self._chunks:
                 self._cache.forget(self)
 
+    def holds(self, offset: int) -> bool:
+        """Whether the batch with this offset is cached."""
+        return bool(self._bases) and self._bases[0] <= offset
+
     def read(
         self, offset: int, max_bytes: int, upper_bound: int, *, at_least_one: bool
     ) -> list[bytes | memoryview] | None:

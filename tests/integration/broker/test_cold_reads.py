@@ -164,7 +164,7 @@ def take_all(member: ShareMember) -> list[bytes | None]:
         row = partitions_of(answer)[0]
         assert row.error_code == row.acknowledge_error_code == 0
         acks = {0: [(first, last, ACCEPT) for first, last, _ in row.acquired_records]}
-        found += values_of(row)  # type: ignore[arg-type]  # it has the same records
+        found += values_of(row)
     return found
 
 

@@ -10,19 +10,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.broker.shares.reads import MAX_KEPT, KeptReads, UnusedReads, _hidden, deliver, joined
+from ottla.log.config import LogConfig
 from ottla.log.errors import OffsetOutOfRange
 from ottla.log.index import AbortedTransaction
+from ottla.log.os_storage import OsStorage
+from ottla.log.partition import PartitionLog
+from ottla.log.segment import HOP_BYTES
+from ottla.log.tail import TailCache
 from ottla.sharing.partition import SharePartition
 from ottla.sharing.values import DeliverySettings, FetchTurn, PersistedState
 from tests.support.log_batches import batch_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     from ottla.broker.hosting.hosted import HostedPartition
     from ottla.broker.shares.cold import ColdReads
     from ottla.broker.workers import Workers
-    from ottla.log.partition import PartitionLog
+    from ottla.log.segment import FoundBatches
     from ottla.wire.batch import RecordBatch
 
 
@@ -34,6 +40,14 @@ class FakeLog:
         self.per_read = per_read
         self.local_start_offset = 0
         self.reads = 0
+
+    def look_up(
+        self, offset: int, stop_offset: int, max_bytes: int, *, upper_bound_offset: int
+    ) -> FoundBatches | None:
+        """These batches are small."""
+        if offset < self.local_start_offset:
+            raise OffsetOutOfRange("deleted, or elsewhere")
+        return None
 
     def read(
         self,
@@ -62,9 +76,22 @@ class FakeLog:
         return found, 0
 
 
+class Counting(OsStorage):
+    """Counts the bytes that are read."""
+
+    bytes_read = 0
+
+    def pread(self, fd: int, size: int, position: int) -> bytes:
+        self.bytes_read += size
+        return super().pread(fd, size, position)
+
+
+NO_WORKERS = cast("Workers", None)
+
+
 def ahead_of(log: FakeLog) -> UnusedReads:
     hosted = cast("HostedPartition", SimpleNamespace(log=log))
-    return UnusedReads(hosted, cast("Workers", None), lambda: None)
+    return UnusedReads(hosted, NO_WORKERS, lambda: None)
 
 
 @st.composite
@@ -110,7 +137,7 @@ def test_turns_see_what_the_log_holds_wherever_they_go(
         ]
         assert bool(pieces) == bool(expected)
         low = data.draw(st.integers(0, len(pieces)))
-        views = joined(pieces[low:])
+        views = joined(cast("PartitionLog", log), pieces[low:], views=False)
         assert b"".join(views) == b"".join(piece.batch.data for piece in pieces[low:])
         assert all(views)
         assert len(views) <= len(chunks)
@@ -152,6 +179,41 @@ def test_what_was_read_longest_ago_is_not_kept() -> None:
     kept.drop(reads[-1])
     reads[-1].at(1, 2, 2, 10_000)
     assert logs[-1].reads == 2
+
+
+def test_of_large_batches_a_turn_reads_those_that_it_delivers(tmp_path: Path) -> None:
+    """The headers of the others, and no other byte."""
+    storage = Counting()
+    log = PartitionLog.open(
+        tmp_path / "t-0", LogConfig(), now_ms=0, tail=TailCache(0), storage=storage
+    )
+    large = bytes(2 * HOP_BYTES)
+    for _ in range(20):
+        log.append(batch_of(large), leader_epoch=0, now_ms=0)
+    log.advance_high_watermark(20)
+    machine = SharePartition(DeliverySettings(), PersistedState(0, 0, ()))
+    ahead = UnusedReads(cast("HostedPartition", SimpleNamespace(log=log)), NO_WORKERS, print)
+    for offset in range(0, 20, 2):
+        storage.bytes_read = 0
+        delivered = deliver(
+            log,
+            ahead,
+            cast("ColdReads", None),
+            machine,
+            FetchTurn("m", 2, 2),
+            1 << 24,
+            committed=False,
+            views=False,
+            now_ms=0,
+        )
+        assert storage.bytes_read < delivered.size + 3 * HOP_BYTES
+        assert [tuple(one) for one in delivered.ranges] == [(offset, offset + 1, 1)]
+        expected, size = log.read(
+            offset, delivered.size, upper_bound_offset=20, min_one_message=True
+        )
+        assert b"".join(delivered.records) == b"".join(expected)
+        assert delivered.size == size
+    log.close()
 
 
 # -- aborted transactions -------------------------------------------------------------------------
@@ -226,6 +288,7 @@ def test_only_the_aborted_of_what_was_read_are_asked_for() -> None:
         FetchTurn("m", 4, 4),
         10_000,
         committed=True,
+        views=False,
         now_ms=0,
     )
     assert log.asked == (0, 4)

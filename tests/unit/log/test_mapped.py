@@ -21,7 +21,9 @@ from ottla.log.errors import NotAtHand, StorageFailure
 from ottla.log.os_storage import OsStorage
 from ottla.log.partition import PartitionLog
 from ottla.log.sealed import Sealed
+from ottla.log.segment import HOP_BYTES
 from ottla.log.tail import TailCache
+from ottla.wire.batch import iter_batches
 from tests.support.faults_broker import soak
 from tests.support.log_batches import batch_of
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ottla.log.reading import ReadResult
+    from ottla.wire.batch import RecordBatch
 
 KIB = 1024
 PAGE = 4 * KIB
@@ -341,3 +344,71 @@ def test_file_systems_that_may_lose_pages_are_not_mapped(
         assert storage.map(fd, 0, PAGE) is None
     finally:
         storage.close(fd)
+
+
+@pytest.mark.usefixtures("small_maps")
+def test_batches_that_are_looked_up_are_those_that_a_read_gives(tmp_path: Path) -> None:
+    """By their headers, and then as views or reads of any of them."""
+    for seed in range(SEEDS):
+        dice = random.Random(seed)
+        config = LogConfig(
+            segment_bytes=dice.choice([3 * PAGE, 12 * PAGE, 1 << 20]),
+            index_interval_bytes=dice.choice([1, 500, 4096]),
+        )
+        sealed = Sealed(dice.choice([1, 64]))
+        log = opened(tmp_path / str(seed), config, sealed=sealed)
+        for step in range(12):
+            append(log, dice.choice([1, 900, HOP_BYTES, 3 * HOP_BYTES]), step)
+        for _ in range(20):
+            offset, bound = dice.randrange(13), dice.randrange(13)
+            stop, max_bytes = dice.randrange(14), dice.choice([1, HOP_BYTES * 2, EVERYTHING])
+            expected = _by_the_rules(log, offset, stop, max_bytes, bound)  # and open files
+            found = log.look_up(offset, stop, max_bytes, upper_bound_offset=bound)
+            if found is None:
+                assert not expected or sealed.files.limit == 1  # another file is open
+                continue
+            assert [header.base_offset for header in found.headers] == [
+                batch.base_offset for batch in expected
+            ]
+            low = dice.randrange(len(expected))
+            start = sum(batch.size for batch in expected[:low])
+            end = start + sum(batch.size for batch in expected[low:])
+            views = dice.random() < 0.5
+            chunks = log.bytes_of(found, start, end, views=views)
+            assert b"".join(chunks) == b"".join(batch.data for batch in expected[low:])
+            assert isinstance(chunks[0], memoryview) == views
+        log.close()
+
+
+def _by_the_rules(
+    log: PartitionLog, offset: int, stop: int, max_bytes: int, bound: int
+) -> list[RecordBatch]:
+    segment = next((one for one in reversed(log.segments) if one.base_offset <= offset), None)
+    assert segment is not None
+    found: list[RecordBatch] = []
+    for batch in iter_batches(memoryview(joined(read(log, offset, views=False)) or b"")):
+        size = sum(one.size for one in found) + batch.size
+        if batch.base_offset >= min(bound, segment.next_offset) or batch.size < HOP_BYTES:
+            break
+        if found and (batch.base_offset >= stop or size > max_bytes):
+            break
+        found.append(batch)
+    return found
+
+
+def test_batches_in_the_tail_are_not_looked_up(tmp_path: Path) -> None:
+    log = opened(tmp_path / "t-0", tail=TailCache())
+    append(log, 100 * KIB)
+    assert log.look_up(0, 1, EVERYTHING, upper_bound_offset=1) is None
+    log.close()
+
+
+def test_43_a_file_that_was_cut_takes_a_log_offline_that_looks_batches_up(
+    cut: PartitionLog,
+) -> None:
+    found = cut.look_up(0, 2, EVERYTHING, upper_bound_offset=2)
+    assert found is not None
+    size = sum(header.size for header in found.headers)
+    with pytest.raises(StorageFailure, match="ends at 153600"):
+        cut.bytes_of(found, 0, size, views=False)
+    assert not cut.online

@@ -25,6 +25,7 @@ from ottla.broker.errors import ApiError
 from ottla.broker.handlers.leaders import NOT_LED, UNKNOWN, Leader, addresses, current_leader
 from ottla.broker.hosting.waiting import woken
 from ottla.log.errors import LogError
+from ottla.log.mapped import MIN_VIEW_BYTES
 from ottla.metadata.security.acls import Operation, Resource
 from ottla.sharing.requests import (
     acks_by_partition,
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from ottla.broker.shares.sessions import MemberSessions
     from ottla.broker.shares.settings import ShareGroupConfigs
     from ottla.clock import Clock
+    from ottla.log.partition import PartitionLog
     from ottla.sharing.requests import AckBatch
     from ottla.sharing.sessions import Key, SessionTurn
     from ottla.sharing.values import Ack, AcquireMode
@@ -79,6 +81,8 @@ class Room(NamedTuple):
     cluster: Cluster
     partitions: Partitions
     shares: LedSharePartitions
+    views: bool = False
+    """Whether records may be views of mapped files."""
 
 
 class Got(NamedTuple):
@@ -87,6 +91,8 @@ class Got(NamedTuple):
     data: PartitionData
     size: int = 0
     records: int = 0
+    log: PartitionLog | None = None
+    """If there may be views of its files."""
 
 
 async def share_fetch(
@@ -105,7 +111,8 @@ async def share_fetch(
     if not context.may(READ, Resource.GROUP, group):
         error_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
         return ShareFetchResponse(error_code=error_code, error_message=error_code.name)
-    room = Room(context, cluster, partitions, shares())
+    views = settings.fetch_mapped and context.peer.takes_views
+    room = Room(context, cluster, partitions, shares(), views)
     named = acks_by_partition(request.topics)
     try:
         member = check_member_id(request.member_id)
@@ -146,6 +153,7 @@ async def share_fetch(
         )
     lock_ms = share_configs().of(group).settings.lock_duration_ms
     answers.promise(sum(found.size for found in got.values()))
+    context.peer.lent.update(found.log for found in got.values() if found.log is not None)
     return _response(room, turn, got, acknowledged, lock_ms)
 
 
@@ -328,6 +336,7 @@ def _look(
                 led,
                 FetchTurn(turn.session.member, records_left, request.batch_size, mode),
                 bytes_left,
+                views=room.views,
             )
             if request.is_acquire_only:
                 found = found._replace(data=found.data._replace(records=b""))
@@ -356,12 +365,12 @@ def _may_read(room: Room, key: Key) -> bool:
     return True
 
 
-def _deliver(led: LedSharePartition, turn: FetchTurn, max_bytes: int) -> Got:
+def _deliver(led: LedSharePartition, turn: FetchTurn, max_bytes: int, *, views: bool) -> Got:
     index = led.key.partition
     if led.machine is None:
         led.check_loading()
         return Got(PartitionData(index, current_leader=NO_LEADER))
-    delivered = led.acquire(turn, max_bytes)
+    delivered = led.acquire(turn, max_bytes, views=views)
     return Got(
         PartitionData(
             index,
@@ -371,6 +380,7 @@ def _deliver(led: LedSharePartition, turn: FetchTurn, max_bytes: int) -> Got:
         ),
         delivered.size,
         delivered.offsets,
+        led.hosted.log if views and delivered.size >= MIN_VIEW_BYTES else None,
     )
 
 

@@ -104,9 +104,10 @@ class HostedPartition:
 
     def wake(self) -> None:
         """Wake all waiters; later ones go into a new set."""
-        waiters, self.waiters = self.waiters, set()
-        for waiter in waiters:
-            waiter()
+        if self.waiters:
+            waiters, self.waiters = self.waiters, set()
+            for waiter in waiters:
+                waiter()
         if self.watchers:
             for watcher in tuple(self.watchers):
                 watcher.news(self)

@@ -215,7 +215,10 @@ class JournalDurability:
         fresh = []
         held: set[HostedPartition] = set()
         is_plain = True  # all that was joined goes into the slot
-        for partition in dict.fromkeys(one for _, several in joined for one in several):
+        partitions: dict[HostedPartition, None] = {}
+        for _, several in joined:
+            partitions.update(dict.fromkeys(several))
+        for partition in partitions:
             if writer.is_held(partition):
                 held.add(partition)
             elif (found := _fresh(partition)) is not None:

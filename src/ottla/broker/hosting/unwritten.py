@@ -50,6 +50,11 @@ class UnwrittenLog:
 
     read_files = read
 
+    def look_up(
+        self, offset: int, stop_offset: int, max_bytes: int, *, upper_bound_offset: int
+    ) -> None:
+        """Nothing is here; `read` says so."""
+
     def may_have_aborted(self, first: int) -> bool:
         return False
 

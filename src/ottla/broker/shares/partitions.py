@@ -214,8 +214,8 @@ class LedSharePartition:
 
     # -- delivering -------------------------------------------------------------------------------
 
-    def acquire(self, turn: FetchTurn, max_bytes: int) -> Delivered:
-        """Deliver records to a member, up to the limits."""
+    def acquire(self, turn: FetchTurn, max_bytes: int, *, views: bool) -> Delivered:
+        """Deliver records to a member, up to the limits; `views` as in `deliver`."""
         machine = self._up_to_date()
         if machine is None:
             return NOTHING
@@ -232,6 +232,7 @@ class LedSharePartition:
             turn,
             max_bytes,
             committed=committed,
+            views=views,
             now_ms=now,
         )
         self.deliveries += delivered.offsets

@@ -3,6 +3,8 @@
 - A read is bounded by bytes and a turn by records: with small batches a read may hold ten thousand
   of them for a turn that takes five hundred. The rest is kept for the next turn, which usually
   continues there; batches are not parsed before a turn reaches them.
+- Of large batches only the headers are read; the bytes of those that a turn delivers are read then,
+  or left to the kernel as views of the mapped file (`ottla.log.mapped`).
 - Batches are sent as they were read: neighbours in one piece.
 - Records that a tiered log no longer has on local disk come from `cold`, a little later.
 - Records that are on disk alone are read by a worker. A turn that meets them ends without, and
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from ottla.broker.workers import Workers
     from ottla.log.index import AbortedTransaction
     from ottla.log.partition import PartitionLog
+    from ottla.log.segment import FoundBatches
     from ottla.sharing.partition import SharePartition
     from ottla.sharing.values import FetchTurn
     from ottla.wire.batch import RecordBatch
@@ -51,10 +54,10 @@ logger = logging.getLogger(__name__)
 
 
 class Piece(NamedTuple):
-    """A batch, and its place in the bytes read."""
+    """A batch, and its place in the bytes read, or among those found in a file."""
 
     batch: RecordBatch
-    view: memoryview
+    source: memoryview | FoundBatches
     start: int
 
 
@@ -91,11 +94,16 @@ class UnusedReads:
         is_kept = max(self._from, log.local_start_offset) <= offset and self._pass(offset)
         if not is_kept:
             chunks = self._taken(offset, bound)
+            self._pieces.clear()
+            self._unseen = iter(())
             if chunks is None:
+                most = min(max_bytes, READ_BYTES)
+                found = log.look_up(offset, stop, most, upper_bound_offset=bound)
+                if found is not None:
+                    return _found(found)
                 chunks, _ = log.read(
                     offset, READ_BYTES, upper_bound_offset=bound, min_one_message=True, wait=False
                 )
-            self._pieces.clear()
             self._unseen = _pieces(chunks)
             self._pass(offset)
         return _chosen(self._each(), stop, bound, max_bytes)
@@ -183,7 +191,7 @@ class Delivered(NamedTuple):
     """Records of one fetch from one share-partition."""
 
     ranges: list[AcquiredRecords]
-    records: list[memoryview]
+    records: list[bytes | memoryview]
     size: int
     offsets: int
 
@@ -200,9 +208,13 @@ def deliver(
     max_bytes: int,
     *,
     committed: bool,
+    views: bool,
     now_ms: int,
 ) -> Delivered:
-    """Read until the limits are reached or the log has no more."""
+    """Read until the limits are reached or the log has no more.
+
+    With `views` records may be views of mapped files, which only the kernel may read.
+    """
     delivered = NOTHING
     for _ in range(MAX_LOOKS):
         if delivered.offsets >= turn.max_records or not machine.can_acquire:
@@ -218,6 +230,7 @@ def deliver(
             turn._replace(max_records=turn.max_records - delivered.offsets),
             max_bytes - delivered.size,
             committed=committed,
+            views=views,
             now_ms=now_ms,
         )
         delivered = Delivered(
@@ -240,6 +253,7 @@ def _look(
     max_bytes: int,
     *,
     committed: bool,
+    views: bool,
     now_ms: int,
 ) -> Delivered:
     """Read once, and let the machine take from it."""
@@ -283,7 +297,7 @@ def _look(
         ],
         now_ms,
     )
-    records = joined(read[found.batches.start : found.batches.stop])
+    records = joined(log, read[found.batches.start : found.batches.stop], views=views)
     return Delivered(list(found.ranges), records, sum(map(len, records)), found.records)
 
 
@@ -323,16 +337,29 @@ def _chosen(pieces: Iterable[Piece], stop: int, bound: int, max_bytes: int) -> l
     return found
 
 
-def joined(pieces: Sequence[Piece]) -> list[memoryview]:
+def joined(log: PartitionLog, pieces: Sequence[Piece], *, views: bool) -> list[bytes | memoryview]:
     """The bytes of batches, in one view where they lie together."""
-    found: list[memoryview] = []
+    found: list[bytes | memoryview] = []
     begin = 0
     for end in range(1, len(pieces) + 1):
         first, last = pieces[begin], pieces[end - 1]
-        if end == len(pieces) or pieces[end].view is not first.view:
-            found.append(first.view[first.start : last.start + last.batch.size])
+        if end == len(pieces) or pieces[end].source is not first.source:
+            source, stop = first.source, last.start + last.batch.size
+            if isinstance(source, memoryview):
+                found.append(source[first.start : stop])
+            else:
+                found += log.bytes_of(source, first.start, stop, views=views)
             begin = end
     return found
+
+
+def _found(batches: FoundBatches) -> list[Piece]:
+    pieces: list[Piece] = []
+    start = 0
+    for header in batches.headers:
+        pieces.append(Piece(header, batches, start))
+        start += header.size
+    return pieces
 
 
 def _pieces(chunks: Iterable[bytes | memoryview]) -> Iterator[Piece]:

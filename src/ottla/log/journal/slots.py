@@ -101,27 +101,19 @@ def encode(
     size = slot_size(extents)
     head = _HEADER.pack(MAGIC, FORMAT, DATA, stream, seq, NO_NONCE, now_ms, node, trim, 0, size)
     parts: list[Buffer] = [head + _CRC.pack(crc32c(head))]
-    index = bytearray()
+    entries: list[bytes] = []
+    pack = _ENTRY.pack
     position = HEADER_BYTES
-    for extent in extents:
+    for topic_id, partition, leader_epoch, base, end, length, chunks in extents:
         crc = 0
-        for chunk in extent.chunks:
+        for chunk in chunks:
             crc = crc32c(chunk, crc)
-        parts += extent.chunks
-        index += _ENTRY.pack(
-            extent.topic_id,
-            extent.partition,
-            extent.leader_epoch,
-            extent.base,
-            extent.end,
-            position,
-            extent.size,
-            crc,
-            0,
-        )
-        position += extent.size
+        parts += chunks
+        entries.append(pack(topic_id, partition, leader_epoch, base, end, position, length, crc, 0))
+        position += length
+    index = b"".join(entries)
     trailer = _TRAILER.pack(position, len(extents), crc32c(index), size, seq, END_MAGIC)
-    parts.append(bytes(index) + trailer)
+    parts.append(index + trailer)
     return parts
 
 
