@@ -31,7 +31,7 @@ from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -216,18 +216,19 @@ class TlsChannel:
         A call gives one record of the peer's, and some clients (librdkafka) make one of each piece
         of a request: 20 bytes here, a kilobyte there. The sink hears of them together.
         """
-        tls, incoming = self._tls, self._incoming
+        incoming, pending = self._incoming, self._tls.pending
+        read: Any = self._tls.read  # with a buffer it returns a number
         try:
             while self.state is State.OPEN:
                 buffer = sink.get_buffer(-1)
                 size, filled = len(buffer), 0
                 try:
                     while filled < size:
-                        count = int(tls.read(size - filled, buffer[filled:]))
+                        count = read(size - filled, buffer[filled:])
                         if not count:  # an older way to say close_notify
                             raise ssl.SSLZeroReturnError
                         filled += count
-                        if not incoming.pending and not tls.pending():
+                        if not incoming.pending and not pending():
                             return
                 finally:
                     if filled:

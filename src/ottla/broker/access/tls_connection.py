@@ -5,6 +5,7 @@
 - Answers wait in the channel as views. They are encrypted as the socket takes them, so that only a
   little of a large answer lies in memory twice. As with the plain class nothing is served and read
   while anything waits to leave.
+- Of a large request the loop is woken for a good part, not for each record (`low_water`).
 - A step of a handshake takes most of a millisecond. Steps of all connections wait in one queue, and
   a few run in a turn of the loop (`Handshakes`).
 - On a listener without SASL the client's certificate says who it is; without one it is ANONYMOUS.
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 from ottla.broker.access.authentication import RESERVED_NAME
 from ottla.broker.access.credentials import RESERVED_PREFIX
 from ottla.broker.access.guarded_connection import GuardedConnection
+from ottla.broker.access.low_water import LowWater
 from ottla.broker.serving.connection import MAX_ANSWER_BYTES, Connection
 from ottla.security.principal import UnreadableCertificate, subject_of
 from ottla.security.tls_channel import AHEAD_BYTES, READ_BUFFER, State, TlsChannel
@@ -84,6 +86,7 @@ class TlsConnection(GuardedConnection):
         self._corked = False  # answers are being collected
         self._is_open = False
         self._closes = False  # when all has left
+        self._low_water = LowWater()
 
     # -- the transport calls ----------------------------------------------------------------------
 
@@ -104,6 +107,7 @@ class TlsConnection(GuardedConnection):
             self._guard.door.handshakes.put(self)
         else:
             self._feed(self._channel, view)
+            self._await_more()
 
     def eof_received(self) -> bool:
         if self._channel is not None:
@@ -156,6 +160,21 @@ class TlsConnection(GuardedConnection):
             self._failed(channel)
         elif channel.state is State.CLOSED and not self._ended:
             self.eof_received()
+
+    def _await_more(self) -> None:
+        """Sleep until a good part of a large request has come."""
+        if self._is_known and self._transport is not None and not self._transport.is_closing():
+            missing = self._frames.announced_bytes - self._frames.pending_bytes
+            self._low_water.wait_for(missing, self._transport)
+
+    def frame_is_slow(self, now: float, grace: float, min_rate: float) -> bool:
+        if not super().frame_is_slow(now, grace, min_rate):
+            return False
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return False
+        # What has come may wait in the kernel; then the next look decides.
+        return not self._low_water.release(transport)
 
     def _failed(self, channel: TlsChannel) -> None:
         """The alert is on its way."""
