@@ -58,11 +58,13 @@ class Throttling:
                 config.get_int("controller.quota.window.size.seconds"),
             ),
         )
+        self._index = self._quotas.index
         self._muted: dict[int, Peer] = {}  # connections that were muted since the last change
 
     def adopt(self, quotas: Mapping[str, ClientQuota]) -> None:
         """Use these quotas from now on."""
         self._quotas.adopt(quotas)
+        self._index = self._quotas.index
         self.active = self._quotas.active
         muted, self._muted = self._muted, {}
         for peer in muted.values():
@@ -86,30 +88,50 @@ class Throttling:
         client = context.peer.metered
         if (
             client is None
-            or client.index is not self._quotas.index
+            or client.index is not self._index
             or client.client_id != context.client_id
         ):
             client = self._client(context)
+        if context.api_key != PRODUCE or client.is_node:
+            return self._serve_other(context, client, request, handler, services)
+        began = perf_counter_ns()
+        response = handler(context, request, *services)
+        ended = perf_counter_ns()
+        client.spent = spent = client.spent + ended - began
+        size = client.bytes
+        for topic in request.topic_data:
+            for _, records in topic.partition_data:
+                if records:
+                    size += len(records)
+        client.bytes = size
+        if (
+            ended < client.quiet_until
+            and size < client.quiet_bytes
+            and spent < client.quiet_spent
+            and isinstance(response, SOON)
+        ):
+            return response
+        return self._served(context, client, response, ended)
+
+    def _serve_other(
+        self,
+        context: RequestContext,
+        client: Client,
+        request: Any,
+        handler: Handler,
+        services: tuple[Any, ...],
+    ) -> Any:
+        """All that produces nothing."""
         if client.is_node or context.api_key in LOGIN:
             return handler(context, request, *services)
         context.quota = client
         began = perf_counter_ns()
         response = handler(context, request, *services)
         ended = perf_counter_ns()
-        spent = client.spent = client.spent + ended - began
-        if context.api_key == PRODUCE:
-            size = client.bytes
-            for topic in request.topic_data:
-                for data in topic.partition_data:
-                    size += len(data.records or b"")
-            client.bytes = size
-            if (
-                ended < client.quiet_until
-                and size < client.quiet_bytes
-                and spent < client.quiet_spent
-                and isinstance(response, SOON)
-            ):
-                return response
+        client.spent += ended - began
+        return self._served(context, client, response, ended)
+
+    def _served(self, context: RequestContext, client: Client, response: Any, ended: int) -> Any:
         if response is None or isinstance(response, SOON):
             return self._done(context, client, response, ended)
         return self._later(context, client, response)
