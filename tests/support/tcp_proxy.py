@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from collections import Counter
 from contextlib import suppress
 from typing import Self
 
@@ -24,6 +25,8 @@ class TcpProxy:
         self.cut_after: int | None = None
         """After so many bytes of answers all connections end, once."""
         self.cuts = 0
+        self.seen: Counter[int] = Counter()
+        """Requests that came, by API."""
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -82,6 +85,7 @@ class TcpProxy:
             head = await reader.readexactly(6)
             size, api_key = struct.unpack(">ih", head)
             rest = await reader.readexactly(size - 2)
+            self.seen[api_key] += 1
             if api_key != self.swallowed_api:
                 writer.write(head + rest)
 

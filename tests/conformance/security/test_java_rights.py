@@ -1,4 +1,4 @@
-"""Kafka's own clients under ACLs and a mutation quota (cases 57, 58, 62, 63 and 69)."""
+"""Kafka's own clients under ACLs and a mutation quota (cases 57, 58, 60, 62, 63 and 69)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ottla.metadata.security.quotas import CLIENT_ID
 from ottla.wire.records import Record
 from ottla.wire.schema.fetch import FetchRequest
 from ottla.wire.schema.share_fetch import ShareFetchRequest
+from tests.support.dead_letters import read_letters
 from tests.support.doors import run_in
 from tests.support.java_client import JavaClient
 from tests.support.java_tools import JavaTools, kept_tools
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 PATIENCE = 60.0
 EARLIEST = {"auto.offset.reset": "earliest"}
+DLQ = "errors.deadletterqueue.topic.name"
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +97,32 @@ def test_57_kafka_topics_lists_what_may_be_seen(place: RightsBroker, tools: Java
     listed = tools.run("kafka-topics", "--list", bootstrap=place.bootstrap("alice")).stdout.split()
     assert seen in listed
     assert hidden not in listed
+
+
+def test_60_java_sets_a_dead_letter_topic_where_it_may_write(
+    place: RightsBroker, tools: JavaTools
+) -> None:
+    topic, group, letters = filled(place, fresh("topic")), fresh("group"), fresh("dlq.letters")
+    place.broker.create_topic(letters, configs={"errors.deadletterqueue.group.enable": "true"})
+    rights = [
+        f"allow alice alter_configs group:{group}",
+        f"allow alice read group:{group}",
+        f"allow alice read topic:{topic}",
+    ]
+    command = (
+        *("kafka-configs", "--alter", "--entity-type", "groups", "--entity-name", group),
+        *("--add-config", f"{DLQ}={letters},share.auto.offset.reset=earliest"),
+    )
+    place.grant(*rights)
+    refused = tools.run(*command, bootstrap=place.bootstrap("alice"))
+    assert "TopicAuthorizationException" in refused.stdout + refused.stderr
+    place.grant(*rights, f"allow alice write topic:{letters}")
+    done = tools.run(*command, bootstrap=place.bootstrap("alice"))
+    assert done.returncode == 0, done.stderr
+    client = JavaClient(place.bootstrap("alice"), tools)
+    (rejected,) = client.share_consume(topic, 1, group=group, acknowledge="REJECT")
+    (letter,) = read_letters(place.bootstrap("root"), letters, 1)
+    assert letter.value() == rejected.record.value == topic.encode()
 
 
 def until(condition: Callable[[], bool]) -> None:

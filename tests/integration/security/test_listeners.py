@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 
@@ -12,7 +13,10 @@ from ottla.broker.running.node import Node
 from ottla.wire.schema.describe_cluster import DescribeClusterRequest
 from ottla.wire.schema.find_coordinator import FindCoordinatorRequest
 from ottla.wire.schema.metadata import MetadataRequest
+from tests.support.door_clients import Way, with_confluent
+from tests.support.doors import run_in
 from tests.support.raw_client import RawClient
+from tests.support.tcp_proxy import TcpProxy
 
 TWO = {
     "listeners": "PLAINTEXT://127.0.0.1:0,INNER://127.0.0.1:0",
@@ -51,6 +55,19 @@ def test_case_02_advertised_addresses_are_told() -> None:
         host, port = found["INNER"]
         assert told(f"{host}:{port}") == {("broker.example", 19092)}
         assert told("{}:{}".format(*found["PLAINTEXT"])) == {found["PLAINTEXT"]}
+
+
+@pytest.mark.long
+async def test_case_02_all_traffic_of_librdkafka_goes_to_the_advertised_address() -> None:
+    async with TcpProxy() as proxy:
+        advertised = {"advertised.listeners": f"INNER://127.0.0.1:{proxy.port}"}
+        with EmbeddedBroker(config=TWO | advertised) as broker:
+            host, proxy.upstream = addresses(broker)["INNER"]
+            way = Way(f"{host}:{proxy.upstream}")
+            assert await asyncio.to_thread(with_confluent, way) == [b"one", b"two"]
+            served = run_in(broker, lambda node: dict(node.dispatcher.requests))
+    for api_key in (0, 1):  # Produce and Fetch
+        assert 0 < served[api_key] <= proxy.seen[api_key]
 
 
 def run_broker(*args: str) -> subprocess.CompletedProcess[str]:
