@@ -54,6 +54,7 @@ LONG = tuple(
         "faults/test_nodes_kills.py",
         "faults/test_offsets_kills.py",
         "faults/test_share_kills.py",
+        "faults/test_strangers.py",
         "faults/test_streams_kills.py",
         "faults/test_tier.py",
         "faults/test_transaction_histories.py",
