@@ -4,7 +4,7 @@
 
 The same client with the same certificates drives our broker and Apache Kafka, both with a TLS and a
 plaintext listener. Rows with a fixed limit show that limit as the peer. `--only` runs one part:
-load, handshakes, acls, quotas, strangers.
+load, handshakes, turns, acls, start, quotas, strangers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks._harness import Row, part, report, skipped
-from benchmarks._ottla import OttlaProcess
+from benchmarks._ottla import OttlaProcess, WatchedOttla
 from benchmarks._peers import why_no_jvm
 from benchmarks.broker import AS_KAFKA, Load, consume, create_topic, produce
 from ottla import Admin
@@ -39,6 +39,9 @@ ROUNDS: Final = 3 if QUICK else 7
 RECORDS: Final = 50_000 if QUICK else 200_000
 HANDSHAKES: Final = 300 if QUICK else 1_500
 ACLS: Final = 1_000
+MANY_ACLS: Final = 100_000  # as many as there may be
+ACLS_A_REQUEST: Final = 10_000
+STARTS: Final = 3 if QUICK else 5
 REQUESTS: Final = 2_000 if QUICK else 10_000
 STRANGERS_PER_SECOND: Final = 10_000 / 60
 STRANGE_SECONDS: Final = 5 if QUICK else 10
@@ -48,12 +51,16 @@ TLS_CPU_LIMIT: Final = 2.2
 ACL_LIMIT: Final = 1.03
 QUOTA_LIMIT: Final = 1.03
 STRANGER_LIMIT: Final = 2.0
+TURN_LIMIT_SECONDS: Final = 0.020
+START_LIMIT_SECONDS: Final = 1.0
 
 
 def main() -> None:
     rows = part("load", load_rows)
     rows += part("handshakes", handshake_rows)
+    rows += part("turns", turn_rows)
     rows += part("acls", acl_rows)
+    rows += part("start", start_rows)
     rows += part("quotas", quota_rows)
     rows += part("strangers", stranger_rows)
     report("security: what locks cost", rows, ("confluent-kafka", "cryptography", "uvloop"))
@@ -220,6 +227,23 @@ def handshakes(address: str, ca: Path) -> float:
     return HANDSHAKES / (time.perf_counter() - began)
 
 
+def turn_rows() -> list[Row]:
+    """The longest turn of the event loop while clients shake hands, four at a time."""
+    with tempfile.TemporaryDirectory(prefix="ottla-bench-") as directory:
+        certificates = Certificates(Path(directory))
+        turns = []
+        for _ in range(ROUNDS):
+            with WatchedOttla(our_config(certificates)) as broker:
+                handshakes(broker.addresses[1], certificates.ca)
+                broker.stop()
+                seconds, where = broker.longest_turn()
+            turns.append(seconds)
+            if seconds > TURN_LIMIT_SECONDS:
+                print(where)
+    what = f"longest turn of the loop during {HANDSHAKES:,} handshakes"
+    return [_limit(what, turns, TURN_LIMIT_SECONDS)]
+
+
 # -- rights ---------------------------------------------------------------------------------------
 
 
@@ -231,10 +255,29 @@ def acl_rows() -> list[Row]:
         **AS_KAFKA,
     }
     with OttlaProcess(rights) as checked, OttlaProcess(AS_KAFKA) as free:
-        asyncio.run(fill_acls(checked.bootstrap))
+        asyncio.run(fill_acls(checked.bootstrap, ACLS))
         costs = request_costs(checked, free)
     what = f"a produce request with {ACLS:,} ACLs, CPU against no authorizer"
     return [_ratio(what, costs[0], costs[1], ACL_LIMIT, "us")]
+
+
+def start_rows() -> list[Row]:
+    """How much later a broker with as many ACLs as there may be is ready, against one with none."""
+    rights = {
+        "authorizer.class.name": "standard",
+        "allow.everyone.if.no.acl.found": "true",
+        **AS_KAFKA,
+    }
+    with OttlaProcess(rights) as full, OttlaProcess(rights) as empty:
+        asyncio.run(fill_acls(full.bootstrap, MANY_ACLS))
+        later = []
+        for _ in range(STARTS):
+            for broker in (full, empty):
+                broker.stop()
+                broker.start()
+            later.append(full.seconds_to_ready - empty.seconds_to_ready)
+    what = f"start with {MANY_ACLS:,} ACLs, later than with none"
+    return [_limit(what, later, START_LIMIT_SECONDS)]
 
 
 def quota_rows() -> list[Row]:
@@ -271,17 +314,16 @@ def request_costs(*brokers: OttlaProcess) -> tuple[list[float], ...]:
     return costs
 
 
-async def fill_acls(bootstrap: str) -> None:
+async def fill_acls(bootstrap: str, count: int) -> None:
     """For the users of other topics; and for the one that is produced to."""
     from ottla import Acl
 
-    acls = [
-        acl
-        for number in range(ACLS - 1)
-        for acl in Acl.parse(f"allow user{number} write topic:t{number}")
-    ]
+    texts = [f"allow user{number} write topic:t{number}" for number in range(count - 1)]
+    acls = [acl for text in texts for acl in Acl.parse(text)]
+    acls += Acl.parse("allow ANONYMOUS write topic:allowed")
     async with Admin(bootstrap) as admin:
-        await admin.create_acls([*acls, *Acl.parse("allow ANONYMOUS write topic:allowed")])
+        for at in range(0, len(acls), ACLS_A_REQUEST):
+            await admin.create_acls(acls[at : at + ACLS_A_REQUEST])
 
 
 # -- strangers ------------------------------------------------------------------------------------
@@ -365,6 +407,19 @@ def _ratio(what: str, ours: Sequence[float], peer: Sequence[float], limit: float
         own / other,
         (min(ratios), max(ratios)),
         limit,
+        at_most=True,
+    )
+
+
+def _limit(what: str, seconds: Sequence[float], limit: float) -> Row:
+    middle = statistics.median(seconds)
+    return Row(
+        what,
+        f"{middle * 1000:.0f} ms",
+        f"{limit * 1000:.0f} ms allowed",
+        middle / limit,
+        (min(seconds) / limit, max(seconds) / limit),
+        1.0,
         at_most=True,
     )
 
