@@ -5,15 +5,19 @@ Runs a broker with its console and data, and takes pictures of pages with chromi
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 
+from ottla.schemas.registry_client import SchemaRegistry
 from ottla.sync import Admin, Producer, ShareConsumer
+from ottla.tables.pointer import Pointer, encode_pointer
 from ottla.testing.embedded import EmbeddedBroker
 
 PAGES = {
@@ -27,7 +31,21 @@ PAGES = {
     "queues": "c/local/queues",
     "queue": "c/local/queues/warehouse",
     "window": "c/local/queues/warehouse/orders/1",
+    "letters": "c/local/queues/warehouse/letters",
+    "tables": "c/local/tables",
+    "table": "c/local/tables/orders",
+    "schemas": "c/local/schemas",
+    "schema": "c/local/schemas/orders-value",
+    "security": "c/local/security",
+    "doctor": "c/local/doctor",
 }
+SCHEMAS = (
+    '{"type":"record","name":"Order","fields":[{"name":"id","type":"string"}]}',
+    (
+        '{"type":"record","name":"Order","fields":[{"name":"id","type":"string"},'
+        '{"name":"shop","type":"string","default":""}]}'
+    ),
+)
 SHOPS = ("berlin", "rome", "oslo", "lisbon")
 FIGURES_S = 23
 """Rates need two samples."""
@@ -47,13 +65,33 @@ def fill(producer: Producer, start: int, count: int) -> None:
         )
 
 
+def letters(producer: Producer, count: int) -> None:
+    for number in range(count):
+        reason = (
+            "Offset rejected by client."
+            if number % 4
+            else ("Offset delivery count exceeded the threshold.")
+        )
+        told = {"topic": "orders", "partition": number % 3, "offset": number, "group": "warehouse"}
+        told |= {"delivery.count": 1 if number % 4 else 5, "message": reason}
+        headers = [(f"__dlq.errors.{key}", str(value).encode()) for key, value in told.items()]
+        value = f'{{"id": "A-{number}", "item": "unknown"}}'.encode()
+        producer.send("dlq.orders", value, key=f"A-{number}".encode(), headers=headers)
+
+
+async def register(url: str) -> None:
+    async with SchemaRegistry(url) as registry:
+        for text in SCHEMAS:
+            await registry.register("orders-value", text, kind="avro")
+
+
 def main() -> None:
     target = Path(sys.argv[1])
     target.mkdir(parents=True, exist_ok=True)
     chromium = os.environ.get("OTTLA_TEST_CHROMIUM") or shutil.which("chromium")
     if chromium is None:
         sys.exit("no chromium; sh scripts/install_services.sh --all installs it")
-    with EmbeddedBroker(console=True) as broker, sync_playwright() as playwright:
+    with EmbeddedBroker(console=True, registry=True) as broker, sync_playwright() as playwright:
         broker.create_topic("orders", partitions=3)
         for name in ("payments", "telemetry", "dlq.orders"):
             broker.create_topic(name, partitions=2)
@@ -63,6 +101,19 @@ def main() -> None:
                 producer.send("payments", b"%d EUR" % number, key=b"p%d" % number)
             admin.alter_group_offsets(
                 "billing", {("orders", 0): 120, ("orders", 1): 300, ("orders", 2): 260}
+            )
+            letters(producer, 9)
+            with ThreadPoolExecutor() as pool:  # Playwright has a loop in this thread
+                pool.submit(asyncio.run, register(broker.registry_url)).result()
+            admin.create_topic("ottla.tables", 1, configs={"cleanup.policy": "compact"})
+            position = {0: 280, 1: 300, 2: 300}
+            pointer = Pointer(
+                "orders", "id", "ottla.orders", "s3://lake/orders/metadata/7.json", "iceberg", 7,
+                position,
+            )  # fmt: skip
+            producer.send("ottla.tables", encode_pointer(pointer), key=b"orders")
+            admin.alter_configs(
+                "group", "warehouse", {"errors.deadletterqueue.topic.name": "dlq.orders"}
             )
             admin.alter_group_offsets("reports", {("payments", 0): 0, ("payments", 1): 0})
             with ShareConsumer(
@@ -104,7 +155,7 @@ def main() -> None:
                     base_url=broker.console_url, viewport={"width": 360, "height": 740}
                 ) as context:
                     page = context.new_page()
-                    for name in ("overview", "messages", "window"):
+                    for name in ("overview", "messages", "window", "letters", "doctor"):
                         page.goto(PAGES[name])
                         page.screenshot(path=target / f"console-{name}-narrow.png")
                 browser.close()

@@ -66,6 +66,7 @@ NAMES = {
     "group": "billing",
     "queue": "warehouse",
     "partition": "0",
+    "subject": "orders-value",
 }
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 import urllib.error
 import urllib.request
 from contextlib import ExitStack
@@ -12,15 +14,18 @@ import pytest
 
 from ottla.client.cluster.cluster import Client
 from ottla.clock import SYSTEM
-from ottla.console.browse import Browser, Budget, Query, Start, Stopped
+from ottla.console.browse import Browser
 from ottla.console.decode.mask import Rules
 from ottla.console.decode.reading import Decoder
 from ottla.console.pages.tails import MAX_STREAMS
+from ottla.console.query import Budget, Query, Start, Stopped
 from ottla.sync import Producer
 from ottla.testing.embedded import EmbeddedBroker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from ottla.console.views.messages import Scan
 
 WAIT = 30.0
 
@@ -81,20 +86,41 @@ def test_case_65_streams_are_few_and_pages_still_load(broker: EmbeddedBroker) ->
             assert page.status == 200
 
 
+def test_a_search_tells_how_far_it_is_and_ends_with_the_page(broker: EmbeddedBroker) -> None:
+    url = f"{broker.console_url}c/local/topics/orders/search?contains=old+7&from=oldest"
+    with urllib.request.urlopen(url, timeout=WAIT) as stream:
+        told = list(events(stream))
+    assert told[0] == ("progress", "waits for its turn")
+    assert told[1][0] == "progress"
+    assert re.match(r"scanned \d+ of \d+ records", told[1][1])
+    assert told[-1][0] == "found"
+    page = json.loads(told[-1][1])
+    assert "old 7" in page
+    assert "old 8" not in page
+    assert "1 found" in page
+
+
+def test_a_search_with_a_wrong_expression_says_so(broker: EmbeddedBroker) -> None:
+    url = f"{broker.console_url}c/local/topics/orders/search?where=value.n%20%3E"
+    with urllib.request.urlopen(url, timeout=WAIT) as stream:
+        told = list(events(stream))
+    assert "where is not an expression" in json.loads(told[-1][1])
+
+
 def test_case_42_a_search_that_nobody_waits_for_ends(broker: EmbeddedBroker) -> None:
     async def search() -> int:
         asked = 0
 
-        async def is_gone() -> bool:
+        async def on_turn(_: Scan) -> None:
             nonlocal asked
             asked += 1
-            return True
+            raise Stopped("nobody waits")
 
         client = Client(broker.bootstrap)
         query = Query("orders", Start("oldest"), contains=b"nowhere")
         try:
             await Browser(client, SYSTEM).page(
-                query, Decoder(Rules(), 100), Budget(WAIT, 1 << 30), is_gone
+                query, Decoder(Rules(), 100), Budget(WAIT, 1 << 30), on_turn
             )
         except Stopped:
             return asked

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from ottla.client.errors import ClientError
     from ottla.console.snapshot import Committed
+    from ottla.tables.pointer import Pointer
 
 BROKER = Broker(1, Address("127.0.0.1", 9092))
 APIS = {2: (1, 11), 29: (1, 3), 35: (1, 5), 66: (0, 2), 77: (0, 1)}
@@ -55,6 +56,8 @@ class FakeSource:
         default_factory=lambda: [NodeDescription(BROKER, NodeState.ACTIVE, 0)]
     )
     open_transactions: list[TransactionDescription] = field(default_factory=list)
+    letter_topics: dict[str, str] = field(default_factory=dict)
+    pointers: dict[str, Pointer] = field(default_factory=dict)
     written_ms: dict[tuple[TopicPartition, int], int] = field(default_factory=dict)
     slow_ms: int = 0
     fails: dict[str, ClientError] = field(default_factory=dict)
@@ -100,6 +103,14 @@ class FakeSource:
     async def transactions(self) -> Sequence[TransactionDescription]:
         self._call("transactions")
         return self.open_transactions
+
+    async def letters(self) -> Mapping[str, str]:
+        self._call("letters")
+        return dict(self.letter_topics)
+
+    async def tables(self) -> Mapping[str, Pointer]:
+        self._call("tables")
+        return dict(self.pointers)
 
     async def ends(
         self, of: Sequence[TopicPartition], *, starts: bool

@@ -1,4 +1,4 @@
-"""`ottla share-group ...`: list, describe, reset and delete share groups."""
+"""`ottla share-group ...`: list, describe, reset, delete share groups, redrive their letters."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from ottla.cli.common import (
     with_admin,
 )
 from ottla.cli.output import print_each, print_list, print_table
+from ottla.cli.redrive import redrive
 from ottla.cli.resets import (
     Execute,
     ShiftBy,
@@ -35,7 +36,9 @@ if TYPE_CHECKING:
 
     Described: TypeAlias = tuple[ShareGroupDescription, list[ShareGroupOffset]]
 
-app = typer.Typer(help="List, describe, reset and delete share groups.", no_args_is_help=True)
+app = typer.Typer(
+    help="List, describe, reset, delete and redrive share groups.", no_args_is_help=True
+)
 
 _PARTITION_COLUMNS = (
     "topic", "partition", "start", "in_flight", "delivered", "lag", "members",
@@ -161,6 +164,9 @@ def delete(
         lambda admin: admin.delete_share_groups(names, return_errors=True),
         as_json=as_json,
     )
+
+
+app.command()(redrive)
 
 
 def _show(described: Described) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
-import hmac
 import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,8 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.client.admin.resets import OffsetMove, ShiftBy, ToOffset
 from ottla.client.producer.producer import Producer
-from ottla.console.browse import parse_start
 from ottla.console.problem import Refused
+from ottla.console.query import parse_start
+from ottla.console.signing import opened, sealed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -115,24 +114,11 @@ def preview(moves: Sequence[OffsetMove]) -> Preview:
 
 def signed(secret: bytes, group: str, moves: Sequence[OffsetMove]) -> str:
     """The moves for a form: applied as previewed, or not at all."""
-    body = json.dumps(
-        [group, [[one.topic, one.partition, one.before, one.after] for one in moves]]
-    ).encode()
-    mark = hmac.new(secret, body, hashlib.sha256).hexdigest()
-    return f"{mark}.{base64.urlsafe_b64encode(body).decode()}"
+    rows = [[one.topic, one.partition, one.before, one.after] for one in moves]
+    return sealed(secret, "group", group, rows)
 
 
 def verified(secret: bytes, group: str, text: str) -> Mapping[tuple[str, int], int]:
     """The new offsets of signed moves; raises if they are not ours, or of another group."""
-    mark, _, encoded = text.partition(".")
-    try:
-        body = base64.urlsafe_b64decode(encoded)
-    except (binascii.Error, ValueError):
-        body = b""
-    right = hmac.new(secret, body, hashlib.sha256).hexdigest()
-    if not hmac.compare_digest(mark.encode(), right.encode()):
-        raise Refused(409, "The preview is not valid any more; make another one.")
-    of, moves = json.loads(body)
-    if of != group:
-        raise Refused(409, "The preview is of another group; make another one.")
+    moves = opened(secret, "group", group, text)
     return {(topic, partition): after for topic, partition, _, after in moves}

@@ -20,7 +20,6 @@ from ottla.client.errors import ClientError, KafkaError
 from ottla.console import audit
 from ottla.console.accounts import Role
 from ottla.console.attempts import Attempts
-from ottla.console.browse import Stopped
 from ottla.console.commands import Commands
 from ottla.console.door import Door, upkeep
 from ottla.console.door import routes as login_routes
@@ -29,6 +28,7 @@ from ottla.console.links import Links
 from ottla.console.login import person_of
 from ottla.console.probes import routes as probe_routes
 from ottla.console.problem import Refused
+from ottla.console.query import Stopped
 from ottla.console.render import Renderer
 from ottla.console.slugs import BadSlug
 from ottla.console.text import name as shown
@@ -57,6 +57,10 @@ NAMES: Final = {
     "queues": "Queues",
     "transactions": "Transactions",
     "nodes": "Nodes",
+    "tables": "Tables",
+    "schemas": "Schemas",
+    "security": "Security",
+    "doctor": "Doctor",
 }
 """Pages in navigation, in their order."""
 MAX_REFRESH: Final = 3600

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from ottla.client.admin.types import NodeState
-from ottla.client.cluster.view import NO_LEADER
+from ottla.client.cluster.view import NO_LEADER, TopicPartition
 from ottla.console import figures, window
-from ottla.console.history import FINE_MS
+from ottla.console.history import COARSE_MS, FINE_MS
 from ottla.console.missing import Missing
 from ottla.console.text import name as shown
 
@@ -43,6 +43,8 @@ class Thresholds:
     transaction_s: float = 60.0
     hog_share: float = 0.90
     node_s: float = 300.0
+    letters_times: float = 3.0
+    table_s: float = 600.0
 
 
 DEFAULTS: Final = Thresholds()
@@ -370,6 +372,77 @@ def nodes(look: Look, thresholds: Thresholds) -> Found:
     ]
 
 
+HOUR_SLOTS: Final = 3_600_000 // COARSE_MS
+
+
+def letters(look: Look, thresholds: Thresholds) -> Found:
+    """A9: many new dead letters, or a topic for them that does not exist."""
+    topics = look.data.letters.value
+    if isinstance(topics, Missing):
+        return topics
+    found = []
+    for group, topic in topics.items():
+        page = ("queues", group, "letters")
+        if look.data.topics and topic not in look.data.topics:
+            text = f"queue {shown(group)}: its dead letters go to {shown(topic)}, which is missing"
+            found.append(_finding("LETTERS", text, *page))
+            continue
+        new, usual = hourly(look, topic)
+        if (
+            new is None
+            or new < 1
+            or (usual is not None and new <= thresholds.letters_times * usual)
+        ):
+            continue
+        before = "not known yet" if usual is None else f"{usual:,.0f}"
+        text = (
+            f"queue {shown(group)}: {new:,.0f} new dead letters in {shown(topic)} in the last hour "
+            f"(usual: {before})"
+        )
+        found.append(_finding("LETTERS", text, *page))
+    return found
+
+
+def hourly(look: Look, topic: str) -> tuple[float | None, float | None]:
+    """Records of the last hour, and of an hour on the average of the day before it."""
+    slots = look.history.coarse(("topic", topic, "records_per_s"), look.now.ms)
+    if isinstance(slots, Missing):
+        return None, None
+    rates = slots[0]
+    now = [one for one in rates[-HOUR_SLOTS:] if one is not None]
+    before = [one for one in rates[:-HOUR_SLOTS] if one is not None]
+    seconds = COARSE_MS / 1000
+    new = sum(now) * seconds if now else None
+    return new, sum(before) / len(before) * 3600 if before else None
+
+
+def tables(look: Look, thresholds: Thresholds) -> Found:
+    """A14: a table that is far behind its topic, or whose topic is gone."""
+    listed = look.data.tables.value
+    if isinstance(listed, Missing):
+        return listed
+    found = []
+    for topic, pointer in listed.items():
+        if look.data.topics and topic not in look.data.topics:
+            text = f"table {shown(pointer.table)}: its topic {shown(topic)} is gone"
+            found.append(_finding("TABLE", text, "tables", topic))
+            continue
+        behind = [
+            one
+            for partition, position in pointer.position.items()
+            if (one := look.behind(TopicPartition(topic, partition), position)) is not None
+        ]
+        late = max((one.seconds or 0.0 for one in behind), default=0.0)
+        if late > thresholds.table_s:
+            records = sum(one.records for one in behind)
+            text = (
+                f"table {shown(pointer.table)}: {records:,} records of {shown(topic)} wait, the "
+                f"first for {figures.duration(late)}"
+            )
+            found.append(_finding("TABLE", text, "tables", topic))
+    return found
+
+
 RULES: Final[tuple[tuple[str, str, str, Callable[[Look, Thresholds], Found]], ...]] = (
     ("A1", "DOWN", "brokers answer", down),
     ("A2", "OFFLINE", "every partition has a leader, every log directory is online", offline),
@@ -381,5 +454,7 @@ RULES: Final[tuple[tuple[str, str, str, Callable[[Look, Thresholds], Found]], ..
     ("A5", "IDLE", "groups with lag have members", idle),
     ("A6", "REBALANCING", "groups are stable", rebalancing),
     ("A10", "TXN", "no transaction is open for long", transactions),
+    ("A9", "LETTERS", "no flood of dead letters", letters),
     ("A13", "NODE", "nodes are active", nodes),
+    ("A14", "TABLE", "tables keep up with their topics", tables),
 )

@@ -18,6 +18,9 @@ LOG_DIRS: Final = "log_dirs"
 TIER: Final = "tier"
 TELEMETRY: Final = "telemetry"
 NODES: Final = "nodes"
+TABLES: Final = "tables"
+REGISTRY: Final = "registry"
+ACLS: Final = "acls"
 
 ONLY_OTTLA: Final = "only Ottla tells who holds which record of a queue"
 
@@ -27,11 +30,14 @@ _APIS: Final[Mapping[str, tuple[int, int, str]]] = {
     TRANSACTIONS: (66, 0, "transactions can be listed since Kafka 3.0"),
     LOG_DIRS: (35, 1, "sizes of logs can be asked for since Kafka 1.0"),
     TIER: (2, 9, "the borders of tiers can be asked for since Kafka 3.9"),
+    ACLS: (29, 1, "rights can be listed since Kafka 2.0"),
     TELEMETRY: (71, 0, "clients push their metrics since Kafka 3.7, with a plug-in"),
 }
 _OTHERS: Final[Mapping[str, str]] = {
     SHARE_WINDOWS: ONLY_OTTLA,
     NODES: "the cluster has one node",
+    TABLES: "no topic has a table: set ottla.table.enable=true on one and run ottla table run",
+    REGISTRY: "no schema registry is known: start the broker with --registry, or set registry",
 }
 
 
@@ -52,9 +58,14 @@ class Capabilities:
 
 
 def capabilities(
-    versions: Mapping[int, tuple[int, int]], *, nodes: int, has_windows: bool
+    versions: Mapping[int, tuple[int, int]],
+    *,
+    nodes: int,
+    has_windows: bool,
+    has_tables: bool,
+    has_registry: bool,
 ) -> Capabilities:
-    """From the lowest and highest version of each API, nodes, and what a queue answered."""
+    """From the lowest and highest version of each API, and what was found in the cluster."""
     found = {
         word
         for word, (api, least, _) in _APIS.items()
@@ -64,4 +75,8 @@ def capabilities(
         found.add(SHARE_WINDOWS)
     if nodes > 1:
         found.add(NODES)
+    if has_tables:
+        found.add(TABLES)
+    if has_registry:
+        found.add(REGISTRY)
     return Capabilities(frozenset(found))

@@ -19,9 +19,13 @@ from ottla.client.errors import ClientError, UnsupportedApi, check
 from ottla.client.security import PLAINTEXT, Security
 from ottla.clock import SYSTEM, Clock
 from ottla.console.attention import DEFAULTS, Attention, Thresholds, attention
+from ottla.console.browse import Browser
 from ottla.console.budget import TICK_S
 from ottla.console.history import History
+from ottla.console.letters import letters_topic
 from ottla.console.missing import Missing
+from ottla.console.paging import READ_AT_ONCE
+from ottla.console.query import Query
 from ottla.console.sampler import Sampler
 from ottla.console.snapshot import ClusterAnswer, Kind, LogDir, Snapshot
 from ottla.console.window_state import (
@@ -34,6 +38,9 @@ from ottla.console.window_state import (
     window,
 )
 from ottla.coordination.share_state.records import ShareKey
+from ottla.tables.errors import BadPointer
+from ottla.tables.names import POINTER_TOPIC
+from ottla.tables.pointer import Pointer, decode_pointer
 from ottla.wire.errors import WireError
 from ottla.wire.records import iter_records
 from ottla.wire.schema.fetch import (
@@ -73,6 +80,8 @@ MOST_HISTORIES: Final = 4
 """Clusters under one name, one after the other, whose histories are kept."""
 ATTENTION_MS: Final = 1_000
 """Rules are applied at most once in this time, however many pages ask."""
+MOST_LETTER_GROUPS: Final = 100
+"""Share groups whose topic of letters is asked for: each is a request."""
 MOST_TRANSACTIONS: Final = 500
 """Open transactions that are described: each is a request to its coordinator."""
 MOST_UNPACKED: Final = 16 << 20
@@ -92,6 +101,8 @@ class ClusterSettings:
     name: str
     bootstrap: str
     security: Security = field(default=PLAINTEXT, repr=False)
+    registry: str = ""
+    """URL of the schema registry, if the settings name one."""
 
 
 class Calls(ShareGroupCalls, TransactionCalls, NodeCalls, LogDirCalls):
@@ -133,6 +144,34 @@ class AdminSource:
         listed = await self._calls.list_transactions()
         ids = [one.transactional_id for one in listed[:MOST_TRANSACTIONS]]
         return await self._calls.describe_transactions(ids)
+
+    async def letters(self) -> Mapping[str, str]:
+        listed = await self._calls.list_groups(types=["share"])
+        groups = [one.id for one in listed[:MOST_LETTER_GROUPS]]
+        found = {}
+        for group in groups:  # one after the other: it is asked once a minute
+            topic = await letters_topic(self._client, group)
+            if not isinstance(topic, Missing):
+                found[group] = topic
+        return found
+
+    async def tables(self) -> Mapping[str, Pointer]:
+        if POINTER_TOPIC not in (await self._client.refresh([POINTER_TOPIC])).topics:
+            return {}
+        browser = Browser(self._client, SYSTEM)
+        bounds = await browser.bounds(Query(POINTER_TOPIC))
+        starts = {number: one.start for number, one in bounds.items()}
+        stops = {number: one.end for number, one in bounds.items()}
+        found: dict[str, Pointer] = {}
+        async with browser.reader(POINTER_TOPIC, "read_committed", starts, stops) as reader:
+            while records := await reader.read_many(READ_AT_ONCE):
+                for record in records:
+                    topic = (record.key or b"").decode(errors="replace")
+                    found.pop(topic, None)
+                    with suppress(BadPointer):  # a newer version's, which this one cannot read
+                        if record.value is not None:
+                            found[topic] = decode_pointer(topic, record.value)
+        return found
 
     async def ends(
         self, of: Sequence[TopicPartition], *, starts: bool

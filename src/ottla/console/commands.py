@@ -61,5 +61,32 @@ class Commands:
     def queue(self, group: str) -> str:
         return self._line("share-group describe", group)
 
+    def redrive(self, group: str) -> str:
+        return self._line("share-group redrive", group)
+
+    def users(self) -> str:
+        return self._line("user list")
+
+    def acls(self) -> str:
+        return self._line("acl list")
+
+    def quotas(self) -> str:
+        return self._line("quota list")
+
+    def subjects(self) -> str:
+        return self._line("registry subjects")
+
+    def schema(self, subject: str) -> str:
+        return self._line("registry show", subject)
+
+    def tables(self) -> str:
+        return self._line("table status")
+
+    def table(self, topic: str) -> str:
+        return self._line("table status", topic)
+
+    def doctor(self) -> str:
+        return self._line("doctor")
+
     def transactions(self) -> str:
         return self._line("transaction list")

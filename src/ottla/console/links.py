@@ -89,6 +89,9 @@ class Links:
     def tail(self, topic: str, **query: object) -> str:
         return self._page("topics", topic, "tail", **query)
 
+    def search(self, topic: str, **query: object) -> str:
+        return self._page("topics", topic, "search", **query)
+
     def download(self, topic: str, **query: object) -> str:
         return self._page("topics", topic, "download", **query)
 
@@ -106,6 +109,27 @@ class Links:
 
     def window(self, group: str, topic: str, partition: int, **query: object) -> str:
         return self._page("queues", group, topic, str(partition), **query)
+
+    def letters(self, group: str, **query: object) -> str:
+        return self._page("queues", group, "letters", **query)
+
+    def redrive_preview(self, group: str) -> str:
+        return self._page("queues", group, "letters", "redrive-preview")
+
+    def redrive(self, group: str) -> str:
+        return self._page("queues", group, "letters", "redrive")
+
+    def stop_redrive(self, group: str) -> str:
+        return self._page("queues", group, "letters", "stop")
+
+    def schema(self, subject: str, **query: object) -> str:
+        return self._page("schemas", subject, **query)
+
+    def table(self, topic: str) -> str:
+        return self._page("tables", topic)
+
+    def report(self) -> str:
+        return self._page("doctor", "report")
 
     def api(self, *parts: str, **query: object) -> str:
         """The same as JSON."""

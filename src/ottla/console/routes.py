@@ -7,7 +7,20 @@ from typing import Final
 from starlette.routing import Route
 
 from ottla.console.api import routes as api
-from ottla.console.pages import changes, details, files, lists, messages, tails
+from ottla.console.pages import (
+    changes,
+    details,
+    doctor,
+    files,
+    letters,
+    lists,
+    messages,
+    schemas,
+    searches,
+    security,
+    tables,
+    tails,
+)
 
 _TOPIC: Final = "/c/{cluster}/topics/{topic}"
 _GROUP: Final = "/c/{cluster}/groups/{group}"
@@ -24,12 +37,20 @@ def all_routes() -> list[Route]:
         Route("/c/{cluster}/queues", lists.queues_page),
         Route("/c/{cluster}/transactions", lists.transactions_page),
         Route("/c/{cluster}/nodes", lists.nodes_page),
+        Route("/c/{cluster}/tables", tables.tables_page),
+        Route("/c/{cluster}/tables/{topic}", tables.table_page),
+        Route("/c/{cluster}/schemas", schemas.schemas_page),
+        Route("/c/{cluster}/schemas/{subject}", schemas.schema_page),
+        Route("/c/{cluster}/security", security.security_page),
+        Route("/c/{cluster}/doctor", doctor.doctor_page),
+        Route("/c/{cluster}/doctor/report", doctor.report),
         Route(_TOPIC, details.topic_page),
         Route(f"{_TOPIC}/messages", messages.messages_page),
         Route(f"{_TOPIC}/messages/{{partition}}/{{offset}}", messages.record_page),
         Route(f"{_TOPIC}/messages/{{partition}}/{{offset}}/raw", messages.raw_value),
         Route(f"{_TOPIC}/download", files.download),
         Route(f"{_TOPIC}/tail", tails.tail_stream),
+        Route(f"{_TOPIC}/search", searches.search_stream),
         Route(f"{_TOPIC}/produce", changes.produce_form),
         Route(f"{_TOPIC}/produce", changes.produce, methods=["POST"]),
         Route(f"{_TOPIC}/configs", changes.set_config, methods=["POST"]),
@@ -39,5 +60,9 @@ def all_routes() -> list[Route]:
         Route(f"{_GROUP}/reset", changes.reset, methods=["POST"]),
         Route(f"{_GROUP}/delete", changes.delete_group, methods=["POST"]),
         Route(_QUEUE, details.queue_page),
+        Route(f"{_QUEUE}/letters", letters.letters_page),
+        Route(f"{_QUEUE}/letters/redrive-preview", letters.redrive_preview, methods=["POST"]),
+        Route(f"{_QUEUE}/letters/redrive", letters.redrive, methods=["POST"]),
+        Route(f"{_QUEUE}/letters/stop", letters.stop, methods=["POST"]),
         Route(f"{_QUEUE}/{{topic}}/{{partition}}", details.window_page),
     ]

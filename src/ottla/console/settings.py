@@ -36,7 +36,7 @@ CHOICES: Final = {
     "history_file": ("auto", "off"),
     "metrics_names": ("ottla", "kafka_exporter"),
 }
-FORMATS: Final = ("auto", "json", "text", "hex", "msgpack")
+FORMATS: Final = ("auto", "json", "text", "hex", "msgpack", "registry")
 _LISTENER: Final = re.compile(r"(https?)://(\[[0-9A-Fa-f:.]+\]|[^:\[\]/\s]+):([0-9]{1,5})/?")
 _HEADER: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -77,6 +77,8 @@ class ClusterSettings:
     decoders: tuple[Decode, ...] = ()
     told: tuple[tuple[str, str], ...] = ()
     """In place of `command_config`: how people log in at the broker that has started us."""
+    registry: str = ""
+    """URL of the schema registry; without it the one that the brokers name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,6 +326,7 @@ _CLUSTER_KEYS: Final = (
     "mask",
     "hide",
     "decode",
+    "registry",
 )
 
 
@@ -368,6 +371,7 @@ def _cluster(table: Mapping[str, Any], where: str) -> ClusterSettings:
         tuple(masks),
         tuple(hidden),
         tuple(decoders),
+        registry=_registry(table.get("registry", ""), where),
     )
 
 
@@ -444,7 +448,21 @@ def _texts(value: object, key: str, where: str) -> list[str]:
     return [_text(one, key, where) for one in value]
 
 
+def _registry(value: object, where: str) -> str:
+    url = _text(value, "registry", where)
+    if url and not url.startswith(("http://", "https://")):
+        raise BadSetting(f"{where}: registry is a URL such as http://HOST:8081, not {url!r:.80}")
+    return url
+
+
 def _format(value: object, where: str) -> str:
-    if value not in FORMATS:
-        raise BadSetting(f"{where}: a decoder is one of {', '.join(FORMATS)}, not {value!r:.80}")
-    return str(value)
+    text = _text(value, "a decoder", where)
+    kind, _, place = text.partition(":")
+    if kind in ("avro", "protobuf") and place:
+        file = place.partition("#")[0] if kind == "protobuf" else place
+        if not Path(file).is_file():
+            raise BadSetting(f"{where}: there is no file {file!r} for the decoder {text!r:.80}")
+    elif text not in FORMATS:
+        known = ", ".join((*FORMATS, "avro:FILE", "protobuf:FILE#MESSAGE"))
+        raise BadSetting(f"{where}: a decoder is one of {known}, not {text!r:.80}")
+    return text

@@ -31,6 +31,7 @@ from ottla.client.errors import (
 )
 from ottla.console.capabilities import ONLY_OTTLA, Capabilities, capabilities
 from ottla.console.missing import NOT_ASKED, Missing, missing
+from ottla.tables.names import POINTER_TOPIC
 from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     )
     from ottla.client.cluster.view import Broker, Topic
     from ottla.clock import Clock, Now
+    from ottla.tables.pointer import Pointer
 
 T = TypeVar("T")
 
@@ -69,6 +71,8 @@ class Kind(Enum):
     GROUPS = ("groups", 10)
     LOG_DIRS = ("log_dirs", 60)
     TRANSACTIONS = ("transactions", 15)
+    LETTERS = ("letters", 60)
+    TABLES = ("tables", 15)
 
     @property
     def max_age_ms(self) -> int:
@@ -135,6 +139,10 @@ class Data:
     groups: Stamped[Sequence[GroupListing]] = Stamped()
     log_dirs: Stamped[Sequence[LogDir]] = Stamped()
     transactions: Stamped[Sequence[TransactionDescription]] = Stamped()
+    letters: Stamped[Mapping[str, str]] = Stamped()
+    """Topics of dead letters by share group, of those that have one."""
+    tables: Stamped[Mapping[str, Pointer]] = Stamped()
+    """Tables by topic."""
     ends: Mapping[TopicPartition, Ends] = field(default_factory=lambda: MappingProxyType({}))
     committed: Mapping[str, Stamped[Committed]] = field(
         default_factory=lambda: MappingProxyType({})
@@ -163,6 +171,8 @@ class Data:
     away_reason: str = ""
     replaced_id: str | None = None
     """The id of the cluster that was here before, if another one answers now."""
+    has_registry: bool = False
+    """Whether a schema registry is known."""
 
     @property
     def topics(self) -> Mapping[str, Topic]:
@@ -189,7 +199,13 @@ class Data:
             if not isinstance(answer.value, Missing)
             for one in answer.value
         )
-        return capabilities(found.versions, nodes=len(found.brokers), has_windows=has_windows)
+        return capabilities(
+            found.versions,
+            nodes=len(found.brokers),
+            has_windows=has_windows,
+            has_tables=POINTER_TOPIC in found.topics,
+            has_registry=self.has_registry,
+        )
 
 
 class Source(Protocol):
@@ -204,6 +220,10 @@ class Source(Protocol):
     async def log_dirs(self) -> Sequence[LogDir]: ...
 
     async def transactions(self) -> Sequence[TransactionDescription]: ...
+
+    async def letters(self) -> Mapping[str, str]: ...
+
+    async def tables(self) -> Mapping[str, Pointer]: ...
 
     async def ends(
         self, of: Sequence[TopicPartition], *, starts: bool
@@ -234,6 +254,8 @@ NEEDS: Final[Mapping[Kind, str]] = {
     Kind.GROUPS: "Describe on the cluster",
     Kind.LOG_DIRS: "Describe on the cluster",
     Kind.TRANSACTIONS: "Describe on the transactional ids",
+    Kind.LETTERS: "DescribeConfigs on the groups",
+    Kind.TABLES: f"Read on topic {POINTER_TOPIC!r}",
 }
 
 
@@ -493,6 +515,10 @@ class Snapshot:
     def _answered(self) -> None:
         if self.data.away_since_ms is not None:
             self.data = replace(self.data, away_since_ms=None, away_reason="")
+
+    def note_registry(self) -> None:
+        """A schema registry was found."""
+        self.data = replace(self.data, has_registry=True)
 
     async def close(self) -> None:
         """End what is under way."""

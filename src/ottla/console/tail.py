@@ -9,15 +9,16 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ottla.console.browse import PREFETCH, RecordReader, matching
+from ottla.console.browse import PREFETCH, RecordReader
+from ottla.console.matching import matching
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from ottla.clock import Clock
-    from ottla.console.browse import Query
     from ottla.console.clusters import ClusterSettings
     from ottla.console.decode.reading import Decoder
+    from ottla.console.query import Query
     from ottla.console.views.messages import Message
 
 ROWS: Final = 200

@@ -9,10 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ottla.console import redrive
 from ottla.console.browse import Browser
+from ottla.console.letters import Box
 from ottla.console.missing import Missing
+from ottla.console.redrive import Progress
+from ottla.console.registry import RegistryAccess
 from ottla.errors import OttlaError
 
 if TYPE_CHECKING:
@@ -25,6 +29,7 @@ if TYPE_CHECKING:
     from ottla.console.attention import Attention
     from ottla.console.clusters import Cluster
     from ottla.console.look import Look
+    from ottla.console.redrive import Plan
     from ottla.console.snapshot import Kind, Snapshot
 
 PATIENCE: Final = 0.2
@@ -37,7 +42,18 @@ TICK: Final = 10.0
 ENDS_AT_ONCE: Final = 500
 """Partitions whose ends a page asks for itself; the sampler asks for the others in its turn."""
 
+MOST_BOXES: Final = 4
+"""Topics of letters that are kept: some 10 MiB each."""
+
 logger = logging.getLogger(__name__)
+
+
+class Redrive(NamedTuple):
+    """A redrive that was started here."""
+
+    plan: Plan
+    progress: Progress
+    task: asyncio.Task[None]
 
 
 class Watched:
@@ -52,6 +68,11 @@ class Watched:
         self._tasks: set[asyncio.Task[None]] = set()
         self._sampling: asyncio.Task[None] | None = None
         self._ticked = False
+        self.registry = RegistryAccess(cluster, clock)
+        self.boxes: dict[str, Box] = {}
+        """Dead letters by topic, of those that somebody looked at."""
+        self.redrives: dict[str, Redrive] = {}
+        """The last redrive of each topic of letters."""
 
     @property
     def name(self) -> str:
@@ -80,11 +101,42 @@ class Watched:
     def start(self) -> None:
         self._sampling = asyncio.create_task(self._sample())
 
+    def box(self, topic: str) -> Box:
+        """The letters of a topic; the box that was used longest ago makes room."""
+        found = self.boxes.pop(topic, None) or Box(topic)
+        self.boxes[topic] = found
+        while len(self.boxes) > MOST_BOXES:
+            del self.boxes[next(iter(self.boxes))]
+        return found
+
+    def start_redrive(self, plan: Plan) -> None:
+        """Carry a plan out, whoever looks on; one at a time for each topic of letters."""
+        before = self.redrives.pop(plan.topic, None)
+        if before is not None:
+            before.task.cancel()
+        progress = Progress(len(plan.places))
+        task = asyncio.create_task(self._redrive(plan, progress))
+        self.redrives[plan.topic] = Redrive(plan, progress, task)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _redrive(self, plan: Plan, progress: Progress) -> None:
+        try:
+            await redrive.run(self.cluster.settings, plan, progress, self._clock)
+            progress.state = "done"
+        except asyncio.CancelledError:
+            progress.state = "stopped"
+            raise
+        except OttlaError as error:
+            progress.state, progress.error = "failed", " ".join(str(error).split())
+            logger.warning("cluster %s: redrive of %s: %s", self.name, plan.topic, error)
+
     async def close(self) -> None:
         tasks = [*self._tasks, *([self._sampling] if self._sampling else [])]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self.registry.close()
         await self.cluster.close()
 
     async def fresh(self, *kinds: Kind, watch: Iterable[TopicPartition | str] = ()) -> None:
@@ -99,12 +151,16 @@ class Watched:
         if not self._ticked:
             self._ticked = True
             await self._wait(self.cluster.tick(), is_known=True)
+            await self._wait(self._find_registry(), is_known=True)
+
+    async def _find_registry(self) -> None:
+        await self.registry.client()
 
     async def has_topic(self, name: str) -> bool:
         """Whether the topic exists; one that the snapshot does not know yet is asked for."""
         if name in self.snapshot.data.topics:
             return True
-        return name in (await self.client.refresh([name])).topics
+        return await self.browser.has_topic(name)
 
     async def ends(self, keys: Iterable[TopicPartition]) -> None:
         """Ask for the ends of these logs if they are not known yet."""

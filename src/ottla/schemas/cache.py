@@ -10,14 +10,16 @@ from __future__ import annotations
 import threading
 import time
 from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
 from uuid import UUID
 
+from ottla.schemas.parsing import resolve
 from ottla.schemas.registry_client import RegistryRefused, schema_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ottla.schemas.model import Schema
+    from ottla.schemas.model import Reference, Schema
     from ottla.schemas.registry_client import BlockingRegistry
 
 MAX_KNOWN: Final = 10_000
@@ -33,8 +35,8 @@ class SchemaCache:
     ) -> None:
         self._registry = registry
         self._clock = clock
-        self._known: dict[int | bytes, Schema] = {}
-        self._missing: dict[int | bytes, float] = {}
+        self._known: dict[int | bytes | Reference, Schema] = {}
+        self._missing: dict[int | bytes | Reference, float] = {}
         self._lock = threading.Lock()
 
     def by_id(self, number: int) -> Schema | None:
@@ -45,7 +47,15 @@ class SchemaCache:
     def by_guid(self, guid: bytes) -> Schema | None:
         return self._found(guid, f"/schemas/guids/{UUID(bytes=guid)}")
 
-    def _found(self, key: int | bytes, path: str) -> Schema | None:
+    def references(self, schema: Schema) -> dict[str, str]:
+        """Texts of all references by name, those of references included."""
+        return resolve(schema, self._referred)
+
+    def _referred(self, reference: Reference) -> Schema | None:
+        subject = quote(reference.subject, safe="")
+        return self._found(reference, f"/subjects/{subject}/versions/{reference.version}")
+
+    def _found(self, key: int | bytes | Reference, path: str) -> Schema | None:
         with self._lock:
             known = self._known.get(key)
             if known is not None:
@@ -68,7 +78,10 @@ class SchemaCache:
         return schema
 
 
-def _bounded(entries: dict[int | bytes, Schema] | dict[int | bytes, float], key: object) -> None:
+def _bounded(
+    entries: dict[int | bytes | Reference, Schema] | dict[int | bytes | Reference, float],
+    key: object,
+) -> None:
     """Make room for one more; the oldest goes."""
     if len(entries) >= MAX_KNOWN and key not in entries:
         del entries[next(iter(entries))]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.console.browse import BadPlace, Start, parse_cut, parse_start, write_cut
+from ottla.console.query import BadPlace, Start, parse_cut, parse_start, write_cut
 
 NOW = datetime(2026, 11, 16, 12, 0, tzinfo=UTC)
 

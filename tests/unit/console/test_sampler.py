@@ -388,7 +388,7 @@ async def test_nothing_needs_attention_and_what_was_checked_is_listed() -> None:
     found = cluster.attention()
     assert found.findings == ()
     assert "every partition has a leader, every log directory is online" in found.checked
-    assert {one.word for one in found.not_checked} == {"DISK", "TXN", "NODE"}
+    assert {one.word for one in found.not_checked} == {"DISK", "TXN", "NODE", "LETTERS", "TABLE"}
 
 
 async def test_rule_a2_offline() -> None:

@@ -15,15 +15,20 @@ from typing import get_type_hints as hints_of
 from ottla.console import attention, lag, missing, window
 from ottla.console.missing import Missing
 from ottla.console.views import (
+    doctor,
     frame,
     group,
     groups,
     lags,
+    letters,
     nodes,
     overview,
     queue,
     queues,
+    schemas,
+    security,
     table,
+    tables,
     topic,
     topics,
     transactions,
@@ -66,8 +71,8 @@ _PLAIN: Final[dict[Any, Schema]] = {
 _NAMES: Final[dict[str, Any]] = {
     name: value
     for module in (
-        attention, lag, missing, window, frame, group, groups, lags, nodes, overview, queue, queues,
-        table, topic, topics, transactions,
+        attention, lag, missing, window, doctor, frame, group, groups, lags, letters, nodes,
+        overview, queue, queues, schemas, security, table, tables, topic, topics, transactions,
     )
     for name, value in vars(module).items()
     if not name.startswith("_")

@@ -15,25 +15,35 @@ from starlette.routing import Route
 from ottla.console.api.openapi import document
 from ottla.console.app import console_of
 from ottla.console.attention import Attention
-from ottla.console.browse import MAX_ROWS, ROWS, BadPlace, write_cut
 from ottla.console.decode.mask import rules_of
 from ottla.console.decode.reading import Decoder
 from ottla.console.filter import BadWhere
 from ottla.console.missing import Missing
 from ottla.console.pages.details import number, watch_group, watch_queue, watch_topic
+from ottla.console.pages.doctor import doctor_view
+from ottla.console.pages.letters import letters_view
 from ottla.console.pages.messages import Asked, check_topic, query_of, read_page
+from ottla.console.pages.schemas import schema_view, schemas_view
+from ottla.console.pages.security import security_view
 from ottla.console.pages.shared import table_query
+from ottla.console.pages.tables import table_view, tables_view
 from ottla.console.plain import plain
 from ottla.console.problem import Refused
+from ottla.console.query import MAX_ROWS, ROWS, BadPlace, write_cut
 from ottla.console.slugs import unslug
 from ottla.console.snapshot import Kind
 from ottla.console.views import (
+    doctor,
     group,
     groups,
+    letters,
     nodes,
     overview,
     queue,
     queues,
+    schemas,
+    security,
+    tables,
     topic,
     topics,
     transactions,
@@ -55,13 +65,13 @@ def _json(view: object) -> Response:
 
 async def overview_json(request: Request) -> Response:
     watched = console_of(request).cluster(request)
-    await watched.fresh(Kind.CLUSTER, Kind.GROUPS, Kind.NODES, Kind.LOG_DIRS, Kind.TRANSACTIONS)
+    await watched.fresh(*Kind)
     return _json(overview.page(watched.look(), watched.attention()))
 
 
 async def attention_json(request: Request) -> Response:
     watched = console_of(request).cluster(request)
-    await watched.fresh(Kind.CLUSTER, Kind.GROUPS, Kind.NODES, Kind.LOG_DIRS, Kind.TRANSACTIONS)
+    await watched.fresh(*Kind)
     return _json(watched.attention())
 
 
@@ -113,6 +123,34 @@ async def queue_json(request: Request) -> Response:
     return _json(page)
 
 
+async def letters_json(request: Request) -> Response:
+    return _json(await letters_view(request))
+
+
+async def security_json(request: Request) -> Response:
+    return _json(await security_view(request))
+
+
+async def schemas_json(request: Request) -> Response:
+    return _json(await schemas_view(request))
+
+
+async def schema_json(request: Request) -> Response:
+    return _json(await schema_view(request))
+
+
+async def tables_json(request: Request) -> Response:
+    return _json(await tables_view(request))
+
+
+async def table_json(request: Request) -> Response:
+    return _json(await table_view(request))
+
+
+async def doctor_json(request: Request) -> Response:
+    return _json(await doctor_view(request))
+
+
 async def window_json(request: Request) -> Response:
     watched = console_of(request).cluster(request)
     name = unslug(request.path_params["queue"])
@@ -152,7 +190,13 @@ async def messages_json(request: Request) -> Response:
         raise Refused(400, f"rows is a number from 1 to {MAX_ROWS}.")
     try:
         query = query_of(asked, name, int(rows), console.now())
-        decoder = Decoder(rules, console.settings.value_view_bytes, asked.form, trees=True)
+        decoder = Decoder(
+            rules,
+            console.settings.value_view_bytes,
+            asked.form,
+            trees=True,
+            schemas=await watched.registry.schemas(),
+        )
         page = await read_page(request, watched, query, decoder)
     except (BadPlace, BadWhere) as error:
         raise Refused(400, str(error)) from error
@@ -186,7 +230,7 @@ _TABLE: Final = (
 _MESSAGES: Final = (
     ("from", "newest, oldest, offset:N, time:2026-11-14T10:00:00Z or ago:15m."),
     ("p", "Partitions, such as 0,3; all without it."),
-    ("as", "auto, json, text, hex or msgpack."),
+    ("as", "auto, json, text, hex, msgpack or registry."),
     ("isolation", "committed, or uncommitted: aborted records are there and marked."),
     ("contains", "Only records whose key, value or headers contain this text."),
     ("where", "Only records for which this CEL expression is true."),
@@ -212,6 +256,13 @@ SERVED: Final = (
     Served(f"{_AT}/queues", queues_json, "Queues (share groups)", queues.QueuesPage, _TABLE),
     Served(f"{_AT}/queues/{{queue}}", queue_json, "One queue", queue.QueuePage),
     Served(
+        f"{_AT}/queues/{{queue}}/letters",
+        letters_json,
+        "Dead letters of a queue",
+        letters.LettersPage,
+        (*_TABLE, ("reason", "Only letters of this reason.")),
+    ),
+    Served(
         f"{_AT}/queues/{{queue}}/{{topic}}/{{partition}}",
         window_json,
         "The window of one partition of a queue",
@@ -225,6 +276,20 @@ SERVED: Final = (
         _TABLE,
     ),
     Served(f"{_AT}/nodes", nodes_json, "Nodes", nodes.NodesPage),
+    Served(f"{_AT}/tables", tables_json, "Tables of topics", tables.TablesPage, _TABLE),
+    Served(f"{_AT}/tables/{{topic}}", table_json, "One table", tables.TablePage),
+    Served(f"{_AT}/schemas", schemas_json, "Subjects of schemas", schemas.SchemasPage, _TABLE),
+    Served(
+        f"{_AT}/schemas/{{subject}}",
+        schema_json,
+        "One subject and its versions",
+        schemas.SchemaPage,
+        (("version", "Number of the version; the newest without it."),),
+    ),
+    Served(
+        f"{_AT}/security", security_json, "Users, rights, quotas", security.SecurityPage, _TABLE
+    ),
+    Served(f"{_AT}/doctor", doctor_json, "The console and the cluster", doctor.DoctorPage),
 )
 
 

@@ -10,12 +10,12 @@ from ottla.client.admin.admin import Admin
 from ottla.client.errors import ClientError
 from ottla.console import actions
 from ottla.console.app import console_of
-from ottla.console.browse import BadPlace
 from ottla.console.guard import changes, operates
 from ottla.console.pages.details import number
 from ottla.console.pages.messages import check_topic
 from ottla.console.pages.shared import answer
 from ottla.console.problem import Refused
+from ottla.console.query import BadPlace
 from ottla.console.slugs import unslug
 from ottla.console.text import name as shown
 from ottla.console.views.frame import frame

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from starlette.responses import StreamingResponse
 
 from ottla.console.app import console_of
-from ottla.console.browse import BadPlace
 from ottla.console.decode.mask import rules_of
 from ottla.console.decode.reading import Decoder
 from ottla.console.download import FORMATS, stream
 from ottla.console.filter import BadWhere
 from ottla.console.pages.messages import Asked, check_topic, query_of
 from ottla.console.problem import Refused
+from ottla.console.query import BadPlace
 from ottla.console.slugs import unslug
 from ottla.console.text import name as shown
 
@@ -41,7 +41,8 @@ async def download(request: Request) -> Response:
     try:
         query = query_of(asked, topic, 1, console.now())
         whole = console.settings.download_max_mib << 20
-        decoder = Decoder(rules, whole, asked.form, trees=True)
+        schemas = await watched.registry.schemas()
+        decoder = Decoder(rules, whole, asked.form, trees=True, schemas=schemas)
         # The first piece is made before the answer begins: a wrong name is an error, not a file.
         pieces = stream(watched.browser, query, decoder, form, whole)
         first = await anext(pieces, b"")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 async def overview_page(request: Request) -> Response:
     console = console_of(request)
     watched = console.cluster(request)
-    await watched.fresh(Kind.CLUSTER, Kind.GROUPS, Kind.NODES, Kind.LOG_DIRS, Kind.TRANSACTIONS)
+    await watched.fresh(*Kind)
     link = console.links(watched.name)
 
     def finding(one: Finding) -> str | None:

@@ -10,13 +10,22 @@ from starlette.responses import Response
 
 from ottla.client.errors import ClientError
 from ottla.console.app import console_of
-from ottla.console.browse import BadPlace, Budget, Query, Start, parse_cut, parse_start, write_cut
 from ottla.console.decode.mask import rules_of
 from ottla.console.decode.reading import Decoder
 from ottla.console.filter import BadWhere, compile_where
 from ottla.console.pages.details import number
 from ottla.console.pages.shared import answer
 from ottla.console.problem import Refused
+from ottla.console.query import (
+    BadPlace,
+    Budget,
+    Query,
+    Start,
+    Stopped,
+    parse_cut,
+    parse_start,
+    write_cut,
+)
 from ottla.console.settings import FORMATS
 from ottla.console.slugs import unslug
 from ottla.console.snapshot import Kind
@@ -24,13 +33,13 @@ from ottla.console.text import name as shown
 from ottla.console.views.frame import frame
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import datetime
 
     from starlette.requests import Request
 
-    from ottla.console.app import Console
     from ottla.console.decode.mask import Rules
-    from ottla.console.views.messages import Message, MessagesPage
+    from ottla.console.views.messages import Message, MessagesPage, Scan
     from ottla.console.watching import Watched
 
 MAX_WAITING: Final = 8
@@ -112,9 +121,13 @@ def query_of(asked: Asked, topic: str, rows: int, now: datetime) -> Query:
 
 
 async def read_page(
-    request: Request, watched: Watched, query: Query, decoder: Decoder
+    request: Request,
+    watched: Watched,
+    query: Query,
+    decoder: Decoder,
+    told: Callable[[Scan], None] | None = None,
 ) -> MessagesPage:
-    """The records; a search waits for its turn."""
+    """The records; a search waits for its turn, and tells how far it is."""
     console = console_of(request)
     budget = Budget(console.settings.search_max_s, console.settings.search_max_mib << 20)
     if not query.is_filtered:
@@ -126,8 +139,17 @@ async def read_page(
         await console.searches.acquire()
     finally:
         console.waiting -= 1
+
+    async def on_turn(scan: Scan) -> None:
+        # Somebody waits, so the console is not idle.
+        console.last_asked = console.clock.monotonic()
+        if await request.is_disconnected():
+            raise Stopped("nobody waits for this page any more")
+        if told is not None:
+            told(scan)
+
     try:
-        return await watched.browser.page(query, decoder, budget, request.is_disconnected)
+        return await watched.browser.page(query, decoder, budget, on_turn)
     finally:
         console.searches.release()
 
@@ -158,15 +180,22 @@ async def messages_page(request: Request) -> Response:
         "page": None,
     }
     if not rules.hidden:
-        context |= await _found(request, console, watched, topic, asked, rules)
+        context |= await found_records(request, watched, topic, asked)
     around = frame(watched.look(), watched.attention())
     title = f"{shown(topic)} messages"
     return answer(request, watched, "messages.html", title, **{**context, "frame": around})
 
 
-async def _found(
-    request: Request, console: Console, watched: Watched, topic: str, asked: Asked, rules: Rules
+async def found_records(
+    request: Request,
+    watched: Watched,
+    topic: str,
+    asked: Asked,
+    told: Callable[[Scan], None] | None = None,
 ) -> dict[str, object]:
+    """The records of a page, or why there are none; what `parts/found.html` shows."""
+    console = console_of(request)
+    rules = rules_of(console.cluster_settings(watched.name), topic)
     if not await watched.has_topic(topic):
         return {"problem": "The cluster has no topic of this name; it may have been deleted."}
     try:
@@ -176,8 +205,9 @@ async def _found(
             console.settings.value_preview_bytes,
             asked.form,
             trees=query.where is not None,
+            schemas=await watched.registry.schemas(),
         )
-        page = await read_page(request, watched, query, decoder)
+        page = await read_page(request, watched, query, decoder, told)
     except (BadPlace, BadWhere) as error:
         return {"problem": str(error)}
     except ClientError as error:
@@ -246,7 +276,8 @@ async def record_page(request: Request) -> Response:
     asked = Asked.of(request).form
     limit = console.settings.value_view_bytes
     await watched.fresh(Kind.CLUSTER)
-    decoder = Decoder(rules, limit, asked, whole=True)
+    schemas = await watched.registry.schemas()
+    decoder = Decoder(rules, limit, asked, whole=True, schemas=schemas)
     try:
         one, _, gone = await read_record(watched, topic, partition, offset, decoder)
     except BadPlace as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -9,17 +10,17 @@ from starlette.responses import StreamingResponse
 
 from ottla.client.errors import ClientError
 from ottla.console.app import console_of
-from ottla.console.browse import BadPlace
 from ottla.console.decode.mask import rules_of
 from ottla.console.decode.reading import Decoder
 from ottla.console.filter import BadWhere
 from ottla.console.pages.messages import Asked, check_topic, query_of
 from ottla.console.problem import Refused
+from ottla.console.query import BadPlace
 from ottla.console.slugs import unslug
 from ottla.console.tail import tail
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
 
     from starlette.requests import Request
     from starlette.responses import Response
@@ -45,43 +46,66 @@ async def tail_stream(request: Request) -> Response:
         query = query_of(asked, topic, 1, console.now())
     except (BadPlace, BadWhere) as error:
         raise Refused(400, str(error)) from error
-    visitor = console.visitors.id_of(request) or (request.client.host if request.client else "")
-    if console.streams.get(visitor, 0) >= MAX_STREAMS or sum(console.streams.values()) >= MAX_ALL:
-        raise Refused(
-            429, f"At most {MAX_STREAMS} live tails at a time; close another one.", retry_after=5
-        )
+    visitor = check_streams(console, request)
     trees = query.where is not None
-    decoder = Decoder(rules, console.settings.value_preview_bytes, asked.form, trees=trees)
+    decoder = Decoder(
+        rules,
+        console.settings.value_preview_bytes,
+        asked.form,
+        trees=trees,
+        schemas=await watched.registry.schemas(),
+    )
     turns = tail(watched.cluster.settings, query, decoder, console.clock)
     return StreamingResponse(
         _events(console, visitor, watched.name, topic, turns), media_type="text/event-stream"
     )
 
 
-async def _events(
-    console: Console, visitor: str, cluster: str, topic: str, turns: AsyncIterator[Turn]
-) -> AsyncIterator[str]:
+def check_streams(console: Console, request: Request) -> str:
+    """The visitor; raises if it has too many streams already."""
+    visitor = console.visitors.id_of(request) or (request.client.host if request.client else "")
+    if console.streams.get(visitor, 0) >= MAX_STREAMS or sum(console.streams.values()) >= MAX_ALL:
+        raise Refused(
+            429,
+            f"At most {MAX_STREAMS} live tails and searches at a time; close another one.",
+            retry_after=5,
+        )
+    return visitor
+
+
+@contextmanager
+def counted(console: Console, visitor: str) -> Iterator[None]:
+    """A stream of the visitor's, while it lasts."""
     console.streams[visitor] = console.streams.get(visitor, 0) + 1
-    link = console.links(cluster)
     try:
-        async for turn in turns:
-            # Somebody looks, so the console is not idle.
-            console.last_asked = console.clock.monotonic()
-            rows = "".join(
-                console.renderer.page(
-                    "parts/message_row.html", {"one": one, "topic": topic, "link": link}
-                )
-                for one in reversed(turn.messages)
-            )
-            yield _event("rows", rows) + (_event("passed", str(turn.passed)) if turn.passed else "")
-    except ClientError as error:
-        yield _event("problem", " ".join(str(error).split()))
+        yield
     finally:
         console.streams[visitor] -= 1
         if not console.streams[visitor]:
             del console.streams[visitor]
 
 
-def _event(name: str, data: str) -> str:
+async def _events(
+    console: Console, visitor: str, cluster: str, topic: str, turns: AsyncIterator[Turn]
+) -> AsyncIterator[str]:
+    link = console.links(cluster)
+    try:
+        with counted(console, visitor):
+            async for turn in turns:
+                # Somebody looks, so the console is not idle.
+                console.last_asked = console.clock.monotonic()
+                rows = "".join(
+                    console.renderer.page(
+                        "parts/message_row.html", {"one": one, "topic": topic, "link": link}
+                    )
+                    for one in reversed(turn.messages)
+                )
+                passed = event("passed", str(turn.passed)) if turn.passed else ""
+                yield event("rows", rows) + passed
+    except ClientError as error:
+        yield event("problem", " ".join(str(error).split()))
+
+
+def event(name: str, data: str) -> str:
     lines = "".join(f"data: {line}\n" for line in data.split("\n"))
     return f"event: {name}\n{lines}\n"

@@ -128,6 +128,51 @@
     say();
   }
 
+  // -- search: tells how far it is; without this the page comes when the search is done ------------
+
+  function search() {
+    const [place, form] = [$("#found[data-search]"), $("form[role=search]")];
+    if (!place || !form) return;
+    let stream = null;
+
+    const start = (query) => {
+      stream?.close();
+      const [line, told, stop] = ["p", "span", "button"].map((name) => document.createElement(name));
+      line.className = "pages";
+      told.setAttribute("role", "status");
+      stop.className = "plain";
+      stop.textContent = "Stop";
+      line.append(told, stop);
+      place.replaceChildren(line);
+      const end = (words) => { stream?.close(); stream = null; stop.remove(); told.textContent = words; };
+      stop.addEventListener("click", () => end(`stopped; ${told.textContent}`));
+      stream = new EventSource(`${place.dataset.search}?${query}`);
+      stream.addEventListener("progress", (event) => { told.textContent = event.data; });
+      stream.addEventListener("problem", (event) => end(event.data));
+      stream.addEventListener("found", (event) => {
+        end("");
+        const page = new DOMParser().parseFromString(JSON.parse(event.data), "text/html");
+        place.replaceChildren(...[...page.body.childNodes].map((node) => document.importNode(node, true)));
+        history.pushState(null, "", `${form.action}?${query}`);
+        tail();
+      });
+      stream.onerror = () => { if (stream) end("The search was refused; load the page again."); };
+    };
+    form.addEventListener("submit", (event) => {
+      const fields = new FormData(form);
+      if (!fields.get("contains") && !fields.get("where")) return;
+      event.preventDefault();
+      start(new URLSearchParams([...fields].filter(([, value]) => value)));
+    });
+    place.addEventListener("click", (event) => {
+      const link = event.target.closest("a[data-more]");
+      if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
+      event.preventDefault();
+      start(new URL(link.href).searchParams);
+    });
+    addEventListener("popstate", () => location.reload());
+  }
+
   // -- keys ---------------------------------------------------------------------------------------
 
   const GO = { o: "", t: "topics", g: "groups", s: "queues", x: "transactions", n: "nodes" };
@@ -212,4 +257,5 @@
   if ($(".side")) helpButton();
   live();
   tail();
+  search();
 })();

@@ -26,6 +26,10 @@ PAGES: Final = (
     ("queues", can.SHARE_GROUPS),
     ("transactions", can.TRANSACTIONS),
     ("nodes", can.NODES),
+    ("tables", can.TABLES),
+    ("schemas", can.REGISTRY),
+    ("security", can.ACLS),
+    ("doctor", None),
 )
 
 

@@ -11,7 +11,7 @@ from ottla.console.decode.tree import Number, Tree, compact
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-Form: TypeAlias = Literal["null", "json", "msgpack", "text", "hex", "masked"]
+Form: TypeAlias = Literal["null", "json", "msgpack", "avro", "protobuf", "text", "hex", "masked"]
 State: TypeAlias = Literal["committed", "aborted", "open"]
 _LAST_MS: Final = 253_402_300_799_999
 """The end of the year 9999; datetime knows no later one."""
@@ -32,6 +32,8 @@ class Shown:
     tree: Tree = None
     """The document, if it is one and was read as a whole."""
     has_tree: bool = False
+    schema: str = ""
+    """The schema that it was read by, such as "AVRO schema 17"."""
 
 
 @dataclass(frozen=True, slots=True)
