@@ -69,9 +69,7 @@ def make_app(settings: Settings, clock: Clock = SYSTEM) -> Starlette:
 def _watched(
     cluster: ClusterSettings, security: Security, clock: Clock, sample_for: float
 ) -> Watched:
-    reached = clusters.ClusterSettings(
-        cluster.name, cluster.bootstrap, security, cluster.registry
-    )
+    reached = clusters.ClusterSettings(cluster.name, cluster.bootstrap, security, cluster.registry)
     return Watched(clusters.Cluster(reached, clock=clock), clock, sample_for)
 
 

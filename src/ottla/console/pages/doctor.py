@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from starlette.responses import Response
 
+from ottla.console.accounts import Role
 from ottla.console.app import console_of
+from ottla.console.login import person_of
 from ottla.console.pages.shared import answer
 from ottla.console.plain import plain
 from ottla.console.snapshot import Kind
@@ -40,13 +42,19 @@ async def doctor_view(request: Request) -> DoctorPage:
     watched = console.cluster(request)
     await watched.fresh(*Kind)
     sampler = watched.cluster.sampler
-    may = console.can_write(watched.name)
+    role = person_of(request).role
+    is_on = console.can(request, watched.name, Role.VIEWER)
+    may = console.can(request, watched.name, Role.OPERATOR)
+    if not is_on:
+        why = "read-only: start it with --write to allow changes"
+    else:
+        why = f"started with --write, and your role is {role.word}"
     own = Own(
         version=console.version,
         python=platform.python_version(),
         packages=tuple((name, _version(name)) for name in PACKAGES),
         may_write=may,
-        why="started with --write" if may else "read-only: start it with --write to allow changes",
+        why=why,
         resident_bytes=_resident(),
         sampler_s=sampler.spent_s,
         partitions_a_tick=sampler.budget.partitions,
