@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.testclient import TestClient
 
 from ottla.console.accounts import Cost, Hashed, Role, add_token, add_user, read_users
+from ottla.console.app import page_tag
 from ottla.console.login import LOGIN_SECONDS
 from ottla.console.serve import make_app
 from ottla.console.settings import BadSetting, ClusterSettings, Settings
@@ -264,3 +265,23 @@ def test_metrics_need_a_login_or_a_token(settings: Settings, tmp_path: Path) -> 
         assert answer.status_code == 200
         assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
         assert "ottla_console_requests_total 2\n" in answer.text
+
+
+def test_a_page_that_has_not_changed_is_not_sent_again(client: TestClient) -> None:
+    client.get("/login")  # from now on the cookie stays the same
+    first = client.get("/login")
+    tag = first.headers["etag"]
+    again = client.get("/login", headers={"if-none-match": tag})
+    assert (again.status_code, again.content) == (304, b"")
+    assert again.headers["etag"] == tag
+    assert "content-security-policy" in again.headers
+    other = client.get("/login?back=/theme", headers={"if-none-match": tag})
+    assert other.status_code == 200
+
+
+def test_pages_that_differ_in_age_alone_have_the_same_tag() -> None:
+    def page(age: str, row: str) -> str:
+        return f'<header><span id="age">{age}</span></header><p>{row}</p>'
+
+    assert page_tag(page("2 s ago", "x")) == page_tag(page("", "x"))
+    assert page_tag(page("2 s ago", "x")) != page_tag(page("2 s ago", "y"))

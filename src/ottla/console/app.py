@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import re
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -32,7 +34,7 @@ from ottla.console.query import Stopped
 from ottla.console.render import Renderer
 from ottla.console.slugs import BadSlug
 from ottla.console.text import name as shown
-from ottla.console.views.frame import time_of
+from ottla.console.views.frame import Frame, time_of
 from ottla.redaction import redact
 
 if TYPE_CHECKING:
@@ -64,6 +66,7 @@ NAMES: Final = {
 }
 """Pages in navigation, in their order."""
 MAX_REFRESH: Final = 3600
+_AGE: Final = re.compile(r'<span id="age">[^<]*</span>')
 
 
 @dataclass(slots=True)
@@ -228,10 +231,23 @@ class Console:
                 **context,
             },
         )
-        response = HTMLResponse(body, status)
+        tag = page_tag(body)
+        frame = context.get("frame")
+        headers = {"etag": tag}
+        if isinstance(frame, Frame) and frame.age_s is not None:
+            headers["ottla-age"] = f"{frame.age_s:.1f}"
+        if status == 200 and request.headers.get("if-none-match") == tag:
+            return Response(status_code=304, headers=headers)
+        response = HTMLResponse(body, status, headers)
         if is_new:
             self.visitors.set_cookie(response, visitor)
         return response
+
+
+def page_tag(body: str) -> str:
+    """The same for pages that differ in the age of their data alone."""
+    plain = _AGE.sub("", body, count=1).encode("utf-8", "surrogatepass")
+    return f'"{hashlib.blake2b(plain, digest_size=16).hexdigest()}"'
 
 
 def _is_refresh(text: str) -> bool:

@@ -456,3 +456,17 @@ async def test_case_20_names_in_findings_are_visible(hostile: str) -> None:
     assert "\u202e" not in found.text
     assert "\x1b" not in found.text
     assert found.page == ("groups", hostile)
+
+
+async def test_those_who_look_at_one_moment_share_it() -> None:
+    source = shop()
+    cluster = source.cluster_of()
+    await cluster.tick()
+    first = cluster.look()
+    assert cluster.look() is first
+    source.clock.advance(100)
+    second = cluster.look()
+    assert second is not first
+    assert second.now.ms == first.now.ms + 100
+    await cluster.snapshot.refresh(Kind.NODES)
+    assert cluster.look().data is cluster.snapshot.data

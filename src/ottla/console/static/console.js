@@ -35,7 +35,11 @@
     olds.slice(news.length).forEach((child) => child.remove());
   }
 
+  // The server says with status 304 that nothing but the age of the data has changed.
+  let tag = "";
+
   function staleSince(when) {
+    tag = ""; // the badge goes with the next page
     const place = $("#stale");
     if (place.dataset.since) return;
     place.dataset.since = "1";
@@ -47,7 +51,18 @@
   }
 
   async function refresh() {
-    const answer = await fetch(location.href, { headers: { Accept: "text/html" }, signal: AbortSignal.timeout(10000) });
+    const headers = { Accept: "text/html", ...(tag && { "If-None-Match": tag }) };
+    const answer = await fetch(location.href, { headers, signal: AbortSignal.timeout(10000) });
+    if (answer.redirected) {
+      location.reload(); // the login is over
+      return;
+    }
+    if (answer.status === 304) {
+      const age = answer.headers.get("ottla-age");
+      if (age) $("#age").textContent = `${Math.round(Number(age))} s ago`;
+      return;
+    }
+    tag = answer.headers.get("etag") || "";
     if (!answer.ok) throw new Error(`status ${answer.status}`);
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     delete $("#stale").dataset.since;
