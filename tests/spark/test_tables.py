@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from pyspark.errors import AnalysisException, PySparkException
 import ottla.spark
 from ottla.client.admin.admin import Admin
 from ottla.client.producer.types import ProducerRecord
+from ottla.schemas.registry_client import SchemaRegistry
 from ottla.spark import tables
 from ottla.spark.errors import BadOption
 from ottla.spark.tables.frames import rows_of
@@ -22,15 +24,15 @@ from ottla.tables.errors import TableHasHoles
 from ottla.tables.format import DataFile
 from ottla.tables.reading import Pinned
 from ottla.tables.views import TableView
+from ottla.testing.embedded import EmbeddedBroker
 from tests.support.spark import run
 from tests.support.table_worker import DAY_MS, NOON, fill, new_topic, send, take
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
-
-    from ottla.testing.embedded import EmbeddedBroker
 
 Row = tuple[int, int, bytes]
 
@@ -412,6 +414,69 @@ def test_case_87_a_schema_of_other_columns_is_refused_before_a_task_starts(
         reader.schema("amount string").options(**given).load().collect()
     pruned = reader.schema("amount bigint").options(**given, invalid="drop").load()
     assert sorted(one.amount or 0 for one in pruned.collect()) == [0, 1, 2, 4]
+
+
+# -- schemas of a registry ------------------------------------------------------------------------
+
+
+ONE = {"type": "record", "name": "Order", "fields": [{"name": "amount", "type": "long"}]}
+TWO = {
+    **ONE,
+    "fields": [*ONE["fields"], {"name": "shop", "type": "string", "default": "none"}],
+}
+
+
+@pytest.fixture(scope="module")
+def with_registry() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker(registry=True) as running:
+        yield running
+
+
+def registered(broker: EmbeddedBroker, topic: str, *schemas: dict[str, Any]) -> list[int]:
+    async def run() -> list[int]:
+        async with SchemaRegistry(broker.registry_url) as registry:
+            return [
+                (await registry.register(f"{topic}-value", json.dumps(one))).id for one in schemas
+            ]
+
+    return asyncio.run(run())
+
+
+def of_schema(number: int, data: bytes) -> ProducerRecord:
+    return ProducerRecord(b"\0" + number.to_bytes(4, "big") + data, timestamp_ms=NOON)
+
+
+@pytest.mark.parametrize(("kind", "missing"), [("registry", None), ("registry-latest", "none")])
+def test_case_87_values_of_a_registry(
+    spark: SparkSession, with_registry: EmbeddedBroker, kind: str, missing: str | None
+) -> None:
+    broker = with_registry
+    name = new_topic(broker)
+    one, two = registered(broker, name, ONE, TWO)
+    junk = ProducerRecord(b"junk", timestamp_ms=NOON)
+    send(broker, name, [of_schema(one, b"\x02"), junk, of_schema(two, b"\x04\x02a")])
+    given = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": name}
+    reader = spark.read.format("ottla").options(valueFormat=kind, invalid="drop", **given)
+    chosen = reader.load().select("amount", "shop", "_schema_id", "_offset")
+    assert sorted(tuple(row) for row in chosen.collect()) == [
+        (1, missing, one, 0), (2, "a", two, 2),
+    ]  # fmt: skip
+
+
+def test_a_table_of_a_registry_and_its_tail(
+    spark: SparkSession, with_registry: EmbeddedBroker, tmp_path: Path
+) -> None:
+    broker = with_registry
+    name = new_topic(broker, value_format="registry")
+    one, two = registered(broker, name, ONE, TWO)
+    send(broker, name, [of_schema(one, b"\x02"), of_schema(two, b"\x04\x02a")])
+    take(broker, tmp_path, name)
+    junk = ProducerRecord(b"junk", timestamp_ms=NOON)
+    send(broker, name, [of_schema(two, b"\x06\x02b"), junk, of_schema(one, b"\x08")])
+    frame = opened(spark, broker, name).select("_offset", "amount", "shop", "_schema_id")
+    assert sorted(tuple(row) for row in frame.collect()) == [
+        (0, 1, None, one), (1, 2, "a", two), (2, 3, "b", two), (4, 4, None, one),
+    ]  # fmt: skip
 
 
 # -- streams that begin in the table ---------------------------------------------------------------

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from ottla.tables import rounds
-from ottla.tables.converting import raw_columns
 from ottla.tables.errors import CommitRefused
 from ottla.tables.format import NewFile, TableState
+from ottla.tables.rows import raw_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa

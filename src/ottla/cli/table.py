@@ -468,7 +468,8 @@ def _settings(
         directory.mkdir(parents=True, exist_ok=True)
         where = f"sqlite:///{directory / 'catalog.db'}"
     try:
-        return worker_settings(place, where, chosen["namespace"] or "ottla", {})
+        registry = file.worker.get("ottla.table.registry.url")
+        return worker_settings(place, where, chosen["namespace"] or "ottla", {}, registry)
     except BadTableSetting as error:
         raise typer.BadParameter(str(error), param_hint="--warehouse") from None
 

@@ -51,6 +51,19 @@ class SchemaCache:
         """Texts of all references by name, those of references included."""
         return resolve(schema, self._referred)
 
+    def latest(self, subject: str) -> Schema | None:
+        """The newest version of a subject, asked for by each call; None if there is none."""
+        path = f"/subjects/{quote(subject, safe='')}/versions/latest"
+        try:
+            return schema_of(self._registry.request("GET", path))
+        except RegistryRefused as refused:
+            if refused.status != 404:
+                raise
+            return None
+
+    def close(self) -> None:
+        self._registry.close()
+
     def _referred(self, reference: Reference) -> Schema | None:
         subject = quote(reference.subject, safe="")
         return self._found(reference, f"/subjects/{subject}/versions/{reference.version}")

@@ -23,7 +23,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -38,7 +38,7 @@ from ottla.schemas.reasons import Reason
 from ottla.schemas.spans import spans_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ottla.schemas.framing_kernels import Frames
     from ottla.schemas.spans import Spans
@@ -75,6 +75,15 @@ class Decoded:
     """The schema id of each row; null without one."""
 
 
+class Named(NamedTuple):
+    """A schema that values name; `message` are the indexes of a Protobuf message in it."""
+
+    kind: Kind
+    text: str
+    references: tuple[tuple[str, str], ...]
+    message: tuple[int, ...] | None
+
+
 class _Reader(Protocol):
     """Decodes records of one schema."""
 
@@ -91,9 +100,11 @@ def decode(
     schema: Schema | None = None,
     message: str | None = None,
     is_key: bool = False,
+    follow: Callable[[Sequence[Named]], pa.Schema] | None = None,
 ) -> Decoded:
     """Decode `values`, a binary array. `headers` are needed for framed values only. `message` is
-    the Protobuf message of `schema`, else its first one."""
+    the Protobuf message of `schema`, else its first one. `follow` is told the schemas that values
+    name, in the order of their first values, and gives the columns in place of `columns`."""
     rows = len(values)
     no_ids = pa.nulls(rows, pa.int32())
     if format == "raw":
@@ -118,6 +129,8 @@ def decode(
     reasons = np.zeros(rows, np.uint8)
     reasons[(frames.kinds == NONE) & (spans.begins >= 0)] = Reason.NOT_FRAMED
     groups = _groups(frames, resolver, reader, message, reasons)
+    if follow is not None:
+        columns = follow(_named(groups))
     found = _in_order(groups, frames.payloads, columns, reasons)
     ids = pa.array(frames.ids, mask=frames.kinds != BY_ID)
     return _decoded(found, reasons, ids)
@@ -142,6 +155,12 @@ class _Group:
     references: Mapping[str, str]
     reader: Schema | None
     message: str | tuple[int, ...] | None
+
+    @property
+    def named(self) -> Named:
+        indexes = self.message if isinstance(self.message, tuple) else None
+        references = tuple(sorted(self.references.items()))
+        return Named(self.schema.kind, self.schema.text, references, indexes)
 
     def read(self, records: Spans, columns: pa.Schema) -> tuple[pa.RecordBatch, U8]:
         rows = len(records.begins)
@@ -189,6 +208,11 @@ def _groups(
             which = indexes if reader is None else message
             found.append((_Group(schema, references, reader, which), mine))
     return found
+
+
+def _named(groups: list[tuple[_Group, I64]]) -> list[Named]:
+    found = sorted((int(rows[0]), at) for at, (_, rows) in enumerate(groups) if len(rows))
+    return [groups[at][0].named for _, at in found]
 
 
 def _without_rests(frames: Frames, rows: I64, reasons: U8) -> I64:

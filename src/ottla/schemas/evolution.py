@@ -10,6 +10,7 @@ A path is a tuple of column names; the values of lists are `element`, those of m
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -21,7 +22,7 @@ from ottla.schemas.ddl import type_ddl
 from ottla.schemas.limits import finished, free_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
 Path: TypeAlias = tuple[str, ...]
 
@@ -67,16 +68,21 @@ class Conflict:
 
 
 def evolve(
-    table: pa.Schema, schema: pa.Schema, *, new_column: bool = False
+    table: pa.Schema,
+    schema: pa.Schema,
+    *,
+    new_column: bool = False,
+    reserved: Collection[str] = (),
 ) -> list[Change] | Conflict:
     """What has to change in the columns of `table` so that values of `schema` fit.
 
-    With `new_column` a field that fits no column gets one of its own, `<name>__<type>`. Raises
-    SchemaTooLarge if there would be too many columns.
+    With `new_column` a field that fits no column gets one of its own, `<name>__<type>`. A field
+    whose name is `reserved` gets a column `<name>__2`. Raises SchemaTooLarge if there would be too
+    many columns.
     """
     walk = _Walk(new_column)
     try:
-        walk.fields(list(table), list(schema), ())
+        walk.fields(list(table), list(schema), (), {each.lower() for each in reserved})
     except SchemaConflict as error:
         return Conflict(tuple(error.path.split("\0")), error.found, error.wanted)
     if walk.changes:
@@ -84,18 +90,19 @@ def evolve(
     return walk.changes
 
 
-def evolved(table: pa.Schema, changes: Iterable[Change]) -> pa.Schema:
-    """The columns after `changes`."""
+def evolved(table: pa.Schema, changes: Iterable[Change], *, keep_names: bool = False) -> pa.Schema:
+    """The columns after `changes`. With `keep_names` a renamed column keeps its name, and takes
+    fields of the new one, too: files that are there already have it under the old name."""
     root = pa.field("", pa.struct(list(table)))
     for change in changes:
-        root = _changed(root, change.path, change)
+        root = _changed(root, change.path, change, keep_names)
     return pa.schema(list(root.type))
 
 
-def _changed(column: pa.Field, path: Path, change: Change) -> pa.Field:
+def _changed(column: pa.Field, path: Path, change: Change, keep_names: bool) -> pa.Field:
     if path:
         below = [
-            _changed(each, path[1:], change) if each.name == path[0] else each
+            _changed(each, path[1:], change, keep_names) if each.name == path[0] else each
             for each in names.children(column.type)
         ]
         return column.with_type(names.with_children(column.type, below))
@@ -103,6 +110,9 @@ def _changed(column: pa.Field, path: Path, change: Change) -> pa.Field:
         return column.with_type(pa.struct([*column.type, change.column]))
     if isinstance(change, Widen):
         return column.with_type(change.kind)
+    if keep_names:
+        aliases = json.dumps([*names.aliases_of(column), change.name]).encode()
+        return column.with_metadata({**(column.metadata or {}), names.ALIASES: aliases})
     doc = (column.metadata or {}).get(names.DOC)
     earlier = [names.source_of(column), *names.aliases_of(column)]
     return names.field(
@@ -119,10 +129,16 @@ class _Walk:
         self.changes: list[Change] = []
         self._new_column = new_column
 
-    def fields(self, columns: list[pa.Field], fields: Sequence[pa.Field], path: Path) -> None:
+    def fields(
+        self,
+        columns: list[pa.Field],
+        fields: Sequence[pa.Field],
+        path: Path,
+        reserved: Collection[str] = (),
+    ) -> None:
         """Compare the fields of a struct with the columns of one."""
         sources = {names.source_of(each) for each in fields}
-        taken = {each.name.lower() for each in columns}
+        taken = {each.name.lower() for each in columns} | {*reserved}
         used: set[int] = set()
         for one in fields:
             places = [
@@ -137,8 +153,9 @@ class _Walk:
             used.add(place)
             column = columns[place]
             self._compare(column, one, path)
-            source = names.source_of(column)
-            if source != names.source_of(one) and source in names.aliases_of(one):
+            source, given = names.source_of(column), names.source_of(one)
+            is_known = source == given or given in names.aliases_of(column)
+            if not is_known and source in names.aliases_of(one):
                 name = free_name(one.name, taken - {column.name.lower()})
                 taken.add(name.lower())
                 self.changes.append(Rename((*path, column.name), name))

@@ -10,7 +10,7 @@ import json
 import math
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from ottla.errors import OttlaError
 
@@ -20,6 +20,10 @@ MAX_REFERENCES = 1_000
 """References of a schema, those of its references included. Each is a document to parse."""
 MAX_DEPTH = 128
 """Levels of JSON. Parsers recurse a few frames for each, and Python allows 1,000 frames."""
+
+
+FRAMED: Final = ("registry", "registry-latest")
+"""Formats of columns whose values name their schemas."""
 
 
 class Kind(StrEnum):
@@ -44,6 +48,10 @@ class InvalidSchema(SchemaError, ValueError):
 
     def __str__(self) -> str:
         return f"{self.path}: {self.message}" if self.path else self.message
+
+
+class ChunkTooLarge(OttlaError):
+    """The columns of some values would be too large; the values are valid. Decode fewer of them."""
 
 
 class SchemaTooLarge(InvalidSchema):

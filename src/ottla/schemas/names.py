@@ -23,6 +23,8 @@ JSON_TEXT: Final = b"ottla.json"
 DOC: Final = b"doc"
 """The column's comment; pyiceberg uses this key."""
 
+_OF_NAMES: Final = (SOURCE, ALIASES, JSON_TEXT)
+
 ELEMENT: Final = "element"
 """The name of a list's values, as in Iceberg and Parquet."""
 
@@ -89,7 +91,7 @@ def with_children(kind: pa.DataType, below: list[pa.Field]) -> pa.DataType:
     if pa.types.is_struct(kind):
         return pa.struct(below)
     if pa.types.is_map(kind):
-        return pa.map_(below[0].type, below[1])
+        return pa.map_(below[0], below[1])
     if pa.types.is_list(kind):
         return pa.list_(below[0])
     return kind
@@ -121,22 +123,24 @@ def names_of(columns: pa.Schema) -> dict[str, dict[str, Any]]:
 
 
 def with_names(columns: pa.Schema, names: Mapping[str, Mapping[str, Any]]) -> pa.Schema:
-    """`columns` with what `names_of` gave."""
+    """`columns` with what `names_of` gave; other metadata, such as ids of fields, stay."""
 
     def visit(path: str, column: pa.Field) -> pa.Field:
         below = [visit(f"{path}/{_escaped(each.name)}", each) for each in children(column.type)]
         kind = with_children(column.type, below)
         entry = names.get(path, {})
-        doc = (column.metadata or {}).get(DOC)
         named = field(
             column.name,
             kind,
             source=entry.get("source"),
             aliases=entry.get("aliases", ()),
-            doc=None if doc is None else doc.decode(),
             is_json=bool(entry.get("json")),
         )
-        return named.with_nullable(column.nullable)
+        others = {
+            key: text for key, text in (column.metadata or {}).items() if key not in _OF_NAMES
+        }
+        metadata = others | (named.metadata or {})
+        return pa.field(column.name, kind, column.nullable, metadata or None)
 
     return pa.schema([visit(_escaped(column.name), column) for column in columns])
 

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from ottla.errors import OttlaError
 from ottla.schemas import names, program_kernels
-from ottla.schemas.model import SchemaTooLarge
+from ottla.schemas.model import ChunkTooLarge, SchemaTooLarge
 from ottla.schemas.reasons import Reason
 from ottla.wire.kernels.jit import INT32_MAX
 from ottla.wire.kernels.validate import address_of
@@ -36,10 +35,6 @@ struct of 2,000 columns is one byte."""
 NO_SLOT: Final = -1
 
 Number = TypeVar("Number", bound=np.integer)
-
-
-class ChunkTooLarge(OttlaError):
-    """The columns of a chunk would exceed MAX_OUTPUT; the data are valid. Decode fewer rows."""
 
 
 class NotExpressible(Exception):

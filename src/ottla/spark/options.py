@@ -207,13 +207,14 @@ def parse_source(given: Mapping[str, str], mode: Mode) -> SourceOptions:
     _refuse(options, mode)
     store = store_options(options.all)
     client = client_settings(options.all, writes=False, has_brokers=store.has_brokers)
+    selection = _selection(options)
     start, start_option = _start(options, mode)
     end, end_option = _end(options)
     longest, least = _limits(options)
     return SourceOptions(
         mode=mode,
         client=client,
-        selection=_selection(options),
+        selection=selection,
         start=start,
         start_option=start_option,
         end=end,
@@ -249,7 +250,7 @@ def parse_source(given: Mapping[str, str], mode: Mode) -> SourceOptions:
         share=parse_share(options.all, is_batch=mode == "batch"),
         store=store,
         redis_field=options.text("redisField") or "msg",
-        typed=parse_typed(options.all),
+        typed=parse_typed(options.all, client, selection.names()),
         table=table_settings(options.all),
     )
 

@@ -50,7 +50,8 @@ def _rows(options: SourceOptions, task: Task, columns: Sequence[str]) -> Iterato
         return backend.read(task, columns)
     from ottla.spark.typed_reading import record_columns, typed_rows
 
-    return typed_rows(backend.read(task, record_columns(columns)), options.typed, columns)
+    wanted = record_columns(columns, options.typed)
+    return typed_rows(backend.read(task, wanted), options.typed, columns, options.client)
 
 
 class OttlaPartition(InputPartition):

@@ -1,56 +1,87 @@
 """Options that give a topic's values columns of their own: `valueFormat` and what belongs to it.
 
 The columns are those of a topic's table: the value's, then the record's, which begin with `_`.
+
+A schema of a registry is looked up when the options are parsed, on the driver; tasks get its text.
+So a query has the columns of one schema, whatever is registered while it runs.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from base64 import b64decode, b64encode
+from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
+from ottla.schemas.model import FRAMED, Kind, Schema, SchemaError
 from ottla.spark.errors import BadOption
+from ottla.spark.typed_registry import PASSWORD, USER, RegistryOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import pyarrow as pa
 
-NAMES: Final = ("valueFormat", "valueSchema", "keepValue", "invalid")
+    from ottla.schemas.cache import SchemaCache
+    from ottla.spark.client_settings import ClientSettings
+    from ottla.tables.reading import Pinned
+
+_OF_SCHEMA: Final = ("valueSchema", "valueSchemaId", "valueSubject")
+_OF_REGISTRY: Final = ("schemaRegistryUrl", USER, PASSWORD, f"{PASSWORD}.file", f"{PASSWORD}.env")
+NAMES: Final = (
+    *("valueFormat", *_OF_SCHEMA, "valueMessage", "valueTable", "keepValue", "invalid"),
+    *_OF_REGISTRY,
+)
 ERROR: Final = "_error"
 """With `invalid=null`: why the value has no columns."""
 
-Format: TypeAlias = Literal["json", "avro"]
+Format: TypeAlias = Literal["json", "avro", "protobuf", "registry", "registry-latest", "table"]
+"""`table` is what `ottla.spark.table` reads the log with: rows as its worker makes them."""
 Invalid: TypeAlias = Literal["fail", "null", "drop"]
+_GIVEN: Final = get_args(Format)[:-1]
 
 
 @dataclass(frozen=True, slots=True)
 class TypedOptions:
-    """How values become columns; `schema` is Spark's DDL for JSON, and Avro's own for Avro."""
+    """How values become columns; `text` is Spark's DDL for JSON, else that of the schema."""
 
     format: Format
-    schema: str
+    text: str
     invalid: Invalid
     keep_value: bool = False
+    kind: Kind | None = None
+    references: tuple[tuple[str, str], ...] = ()
+    message: str | None = None
+    registry: RegistryOptions | None = field(default=None)
+
+    @property
+    def schema(self) -> Schema | None:
+        """The schema of values; None for JSON."""
+        return None if self.kind is None else Schema(self.kind, self.text)
 
     @property
     def value_columns(self) -> pa.Schema:
         """The columns of the value."""
-        return _columns(self.format, self.schema)
+        return _columns(self.format, self.text, self.kind, self.references, self.message)
 
     @property
     def columns(self) -> pa.Schema:
         """All columns, in their order."""
         import pyarrow as pa
 
-        from ottla.tables.converting import META, RAW
+        from ottla.tables.rows import META, RAW
 
+        if self.format == "table":
+            return table_of(self.text)[1]
         kept = RAW if self.keep_value else ()
         more = [pa.field(ERROR, pa.string())] if self.invalid == "null" else []
         return pa.schema([*self.value_columns, *kept, *META, *more])
 
 
-def parse_typed(options: Mapping[str, str]) -> TypedOptions | None:
+def parse_typed(
+    options: Mapping[str, str], client: ClientSettings, topics: Sequence[str] | None
+) -> TypedOptions | None:
     """The options by their names in lower case; None if values stay bytes."""
     given = {name: options[name.lower()].strip() for name in NAMES if name.lower() in options}
     if "valueFormat" not in given:
@@ -59,36 +90,122 @@ def parse_typed(options: Mapping[str, str]) -> TypedOptions | None:
         return None
     kind, invalid = given["valueFormat"].lower(), given.get("invalid", "fail").lower()
     if kind not in get_args(Format):
-        raise BadOption(f"valueFormat is {' or '.join(get_args(Format))}, not {kind!r}")
+        raise BadOption(f"valueFormat is {' or '.join(_GIVEN)}, not {kind!r}")
     if invalid not in get_args(Invalid):
         raise BadOption(f"invalid is {', '.join(get_args(Invalid))}, not {invalid!r}")
     for other in ("shareGroup", "store", "pushdown"):
         if options.get(other.lower(), "false").strip().lower() != "false":
             raise BadOption(f"valueFormat cannot be used together with {other}")
-    if not given.get("valueSchema"):
-        raise BadOption(
-            "valueSchema is missing: give columns like `shop string, amount double` for JSON, or "
-            "an Avro schema"
-        )
     keep = given.get("keepValue", "false").lower()
     if keep not in ("true", "false"):
         raise BadOption(f"keepValue is true or false, not {keep!r}")
-    found = TypedOptions(kind, given["valueSchema"], invalid, keep == "true")  # type: ignore[arg-type]  # checked above
+    found = _found(kind, given, invalid, keep == "true", client, topics)
     names = found.value_columns.names  # raises for a schema that cannot be read
     if found.keep_value and "value" in names:
         raise BadOption("keepValue: the value has a column of the name value already")
     return found
 
 
+def _found(
+    kind: Any,
+    given: Mapping[str, str],
+    invalid: Any,
+    keep: bool,
+    client: ClientSettings,
+    topics: Sequence[str] | None,
+) -> TypedOptions:
+    registry = RegistryOptions.of(given)
+    if kind == "table":
+        return TypedOptions(kind, given["valueTable"], "drop", registry=registry)
+    text = given.get("valueSchema", "")
+    message = given.get("valueMessage") or None
+    if kind == "json" or (kind not in FRAMED and text):
+        if not text:
+            raise BadOption(
+                "valueSchema is missing: give columns like `shop string, amount double` for JSON"
+            )
+        of = None if kind == "json" else Kind(kind.upper())
+        return TypedOptions(kind, text, invalid, keep, of, message=message)
+    if text:
+        raise BadOption(f"valueSchema: with {kind} schemas come from the registry; leave it out")
+    subject = given.get("valueSubject", "")
+    number = given.get("valueSchemaId", "")
+    if kind not in FRAMED and not (subject or number):
+        raise BadOption(
+            f"valueSchema is missing: give the schema of the {kind} values, or valueSubject or "
+            "valueSchemaId of a registry"
+        )
+    if not subject and not number:
+        subject = f"{_only(topics)}-value"
+    registry = registry.found(client)
+    schemas = registry.schemas(client)
+    try:
+        schema, references = _registered(schemas, subject, number)
+    except SchemaError as error:
+        raise BadOption(f"{'valueSchemaId' if number else 'valueSubject'}: {error}") from None
+    finally:
+        schemas.close()
+    return TypedOptions(
+        kind, schema.text, invalid, keep, schema.kind, references, message, registry
+    )
+
+
+def _only(topics: Sequence[str] | None) -> str:
+    if topics is None or len(topics) != 1:
+        raise BadOption("valueSubject is missing: several topics are read, and have one schema")
+    return topics[0]
+
+
+def _registered(
+    schemas: SchemaCache, subject: str, number: str
+) -> tuple[Schema, tuple[tuple[str, str], ...]]:
+    if number:
+        if not number.isdecimal():
+            raise BadOption(f"valueSchemaId is a whole number, not {number!r}")
+        found, what = schemas.by_id(int(number)), f"the registry has no schema {number}"
+    else:
+        found, what = schemas.latest(subject), f"the registry has no subject {subject}"
+    if found is None:
+        raise SchemaError(what)
+    references = schemas.references(found) if found.references else {}
+    return found, tuple(sorted(references.items()))
+
+
+def table_option(pinned: Pinned) -> str:
+    """What `valueTable` says of a table: how its worker makes rows, and its columns."""
+    assert pinned.settings is not None
+    columns = b64encode(pinned.columns.serialize().to_pybytes()).decode()
+    return json.dumps([pinned.view.topic, pinned.settings.conversion, columns])
+
+
 @cache
-def _columns(kind: Format, text: str) -> pa.Schema:
+def table_of(text: str) -> tuple[tuple[str, str], pa.Schema]:
+    """Topic and conversion of such a text, and the columns."""
+    import pyarrow as pa
+
+    topic, conversion, columns = json.loads(text)
+    return (topic, conversion), pa.ipc.read_schema(pa.py_buffer(b64decode(columns)))
+
+
+@cache
+def _columns(
+    format_: Format,
+    text: str,
+    kind: Kind | None,
+    references: tuple[tuple[str, str], ...],
+    message: str | None,
+) -> pa.Schema:
     from ottla.schemas.columns import columns_of
-    from ottla.schemas.ddl import parse_ddl
-    from ottla.schemas.model import Kind, Schema, SchemaError
     from ottla.tables.format import META_COLUMNS
 
+    if format_ == "table":
+        return table_of(text)[1]
     try:
-        found = parse_ddl(text) if kind == "json" else columns_of(Schema(Kind.AVRO, text), {})
+        if kind is None:
+            found = columns_of(text)
+        else:
+            named = message if kind is Kind.PROTOBUF else None
+            found = columns_of(Schema(kind, text), dict(references), named)
     except SchemaError as error:
         raise BadOption(f"valueSchema: {error}") from None
     taken = sorted({*META_COLUMNS, ERROR}.intersection(found.names))

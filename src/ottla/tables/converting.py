@@ -7,200 +7,271 @@ converting it again gives the same row.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from ottla.clock import SYSTEM
+from ottla.schemas.columns import columns_of
+from ottla.schemas.decode import Resolver
+from ottla.schemas.model import FRAMED, ChunkTooLarge, Kind, Schema
+from ottla.schemas.reasons import Reason
+from ottla.schemas.values import Values
 from ottla.tables.errors import BadTableSetting
+from ottla.tables.format import META_COLUMNS
+from ottla.tables.rows import CONVERSION, HEADERS, LETTERS, RAW, meta_columns, row_column
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
-    from ottla.schemas.model import Schema
+    from ottla.clock import Clock
     from ottla.tables.settings import TopicSettings
 
-HEADERS: Final = pa.list_(
-    pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())]))
-)
-META: Final = (
-    pa.field("_partition", pa.int32()),
-    pa.field("_offset", pa.int64()),
-    pa.field("_timestamp", pa.timestamp("us", tz="UTC")),
-    pa.field("_timestamp_type", pa.int32()),
-    pa.field("_key", pa.binary()),
-    pa.field("_headers", HEADERS),
-    pa.field("_schema_id", pa.int32()),
-    pa.field("_tombstone", pa.bool_()),
-)
-LETTERS: Final = pa.schema(
-    [
-        pa.field("_partition", pa.int32()),
-        pa.field("_offset", pa.int64()),
-        pa.field("_timestamp", pa.timestamp("us", tz="UTC")),
-        pa.field("_key", pa.binary()),
-        pa.field("_headers", HEADERS),
-        pa.field("value", pa.binary()),
-        pa.field("schema_id", pa.int32()),
-        pa.field("reason", pa.string()),
-        pa.field("detail", pa.string()),
-        pa.field("_attempt", pa.int32()),
-    ]
-)
-"""The columns of the table of records that did not fit."""
-RAW: Final = (pa.field("value", pa.binary()),)
-"""The value columns of a table whose values are kept as they are."""
+PATIENCE: Final = 60.0
+"""Seconds after which a record whose schema the registry does not have is a dead letter: registries
+copy from each other, and producers may register late."""
 
-_SOURCES: Final[dict[str, Callable[[pa.RecordBatch], pa.Array]]] = {
-    "value": lambda batch: batch.column("value"),
-    "_partition": lambda batch: batch.column("partition"),
-    "_offset": lambda batch: batch.column("offset"),
-    "_timestamp": lambda batch: batch.column("timestamp"),
-    "_timestamp_type": lambda batch: batch.column("timestampType"),
-    "_key": lambda batch: batch.column("key"),
-    "_tombstone": lambda batch: batch.column("value").is_null(),
+_DETAILS: Final = {
+    Reason.NOT_FRAMED: "the value does not begin with the id of a schema",
+    Reason.UNKNOWN_SCHEMA: "the registry does not have the schema or the message",
+    Reason.MALFORMED: "the value is not {0} of its schema",
+    Reason.TRAILING_BYTES: "bytes follow the value",
+    Reason.OUT_OF_RANGE: "a number does not fit its column",
+    Reason.SCHEMA_CONFLICT: "a field of the schema has a type that its column cannot take",
+    Reason.TOO_LARGE: "the value is nested too deeply, or its columns are too large",
+    Reason.BAD_KEY: "the key is not UTF-8",
 }
-
-_MICROSECONDS: Final = {"day(_timestamp)": 86_400_000_000, "hour(_timestamp)": 3_600_000_000}
-_TEXTS: Final = {
-    "day(_timestamp)": ("_day", "D"),
-    "hour(_timestamp)": ("_hour", "h"),
-    "month(_timestamp)": ("_month", "M"),
-}
-
-
-def raw_columns() -> pa.Schema:
-    """The columns of a table whose values are kept as they are."""
-    return pa.schema([*RAW, *META])
-
-
-def raw_rows(batch: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
-    """Rows of a table with these columns; what records have nothing for is null."""
-    return pa.RecordBatch.from_arrays([_column(batch, field) for field in columns], schema=columns)
-
-
-def _column(
-    batch: pa.RecordBatch, field: pa.Field, typed: Mapping[str, pa.Array] | None = None
-) -> pa.Array:
-    found = None
-    if typed is not None and field.name in typed:
-        found = typed[field.name]
-    elif field.name == "_headers" and "headers" in batch.schema.names:
-        found = batch.column("headers")
-    elif field.name in _SOURCES:
-        found = _SOURCES[field.name](batch)
-        if not found.type.equals(field.type):
-            found = None
-    if found is None:
-        return pa.nulls(batch.num_rows, field.type)
-    # The cast widens, and gives inner fields the table's ids.
-    return found.cast(field.type)
 
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """Rows of a table, and records that are none, as dead letters."""
+    """Records of a chunk: rows of a table, and those that are none, as dead letters."""
 
-    rows: pa.RecordBatch
+    records: pa.RecordBatch
+    typed: Mapping[str, pa.Array]
+    is_good: NDArray[np.bool_] | None
+    """Which records are rows; None if all are."""
     letters: pa.RecordBatch | None
+    waits: str | None = None
+    """Why a record after these has to wait; None if all were taken."""
+
+    def rows(self, columns: pa.Schema) -> pa.RecordBatch:
+        """The rows, with these columns; what records have nothing for is null."""
+        arrays = [row_column(self.records, field, self.typed) for field in columns]
+        rows = pa.RecordBatch.from_arrays(arrays, schema=columns)
+        return rows if self.is_good is None else rows.filter(pa.array(self.is_good))
+
+
+class Schemas(Resolver, Protocol):
+    """A resolver that knows subjects, too; such as `SchemaCache`."""
+
+    def latest(self, subject: str) -> Schema | None:
+        """The newest schema of a subject."""
 
 
 class Converter:
-    """Converts records of one topic. `columns` are what its table should have."""
+    """Converts records of one topic. `columns` are what its table should have.
 
-    def __init__(self, settings: TopicSettings) -> None:
+    With the formats of a registry they follow the schemas of values: call `start` with the table's
+    columns, and look at `columns` after `convert`.
+    """
+
+    def __init__(
+        self, settings: TopicSettings, schemas: Schemas | None = None, clock: Clock = SYSTEM
+    ) -> None:
         self._settings = settings
-        self._values: pa.Schema | None = None
-        self._schema: Schema | None = None
+        self._schemas = schemas
+        self._clock = clock
+        self._values: Values | None = None
+        self._waiting: dict[int, tuple[int, float]] = {}
+        self._meta = meta_columns(settings.key_format)
+        self._kept = RAW if settings.keep_value or settings.value_format == "raw" else ()
         if settings.value_format == "raw":
-            self.columns = raw_columns()
             return
-        from ottla.schemas.columns import columns_of
-        from ottla.schemas.model import Kind, Schema
-
-        if settings.value_format == "avro":
-            self._schema = Schema(Kind.AVRO, settings.value_schema)
-        self._values = columns_of(self._schema or settings.value_schema)
-        reserved = {one.name for one in META} | ({"value"} if settings.keep_value else set())
-        taken = sorted(reserved & {*self._values.names})
+        schema, found = self._given()
+        if settings.value_format in FRAMED:
+            self._values = self._following(pa.schema([]), schema)
+            self._values.take(found)
+            return
+        taken = sorted(self._reserved & {*found.names})
         if taken:
             raise BadTableSetting(
                 f"ottla.table.value.schema of topic {settings.topic!r}: the table has a column "
                 f"{taken[0]} of its own; give this one another name"
             )
-        kept = RAW if settings.keep_value else ()
-        self.columns = pa.schema([*self._values, *kept, *META])
-
-    def convert(self, records: pa.RecordBatch, columns: pa.Schema) -> Converted:
-        """Rows with these columns; a table has at least those of the converter."""
-        if self._values is None:
-            return Converted(raw_rows(records, columns), None)
-        from ottla.schemas.decode import decode
-        from ottla.schemas.reasons import Reason
-
-        decoded = decode(
-            records.column("value"),
-            None,
-            None,
-            self._values,
-            format=self._settings.value_format,
-            schema=self._schema,
+        self._values = Values(
+            settings.value_format,
+            found,
+            resolver=schemas,
+            schema=schema,
+            message=settings.value_message or None,
         )
-        typed = dict(zip(self._values.names, decoded.columns.columns, strict=True))
-        if not self._settings.keep_value and "value" not in typed:
-            typed["value"] = pa.nulls(records.num_rows, pa.binary())
-        rows = pa.RecordBatch.from_arrays(
-            [_column(records, field, typed) for field in columns], schema=columns
-        )
-        if not len(decoded.bad):
-            return Converted(rows, None)
-        is_good = np.ones(records.num_rows, np.bool_)
-        is_good[decoded.bad] = False
-        reasons = [Reason(int(one)).label for one in decoded.reasons]
-        bad = records.take(pa.array(decoded.bad))
-        return Converted(rows.filter(pa.array(is_good)), self._letters(bad, reasons))
 
-    def _letters(self, records: pa.RecordBatch, reasons: list[str]) -> pa.RecordBatch:
-        detail = f"the value is not {self._settings.value_format} of the topic's schema"
+    @property
+    def columns(self) -> pa.Schema:
+        values = () if self._values is None else self._values.columns
+        told = {CONVERSION: self._settings.conversion.encode()}
+        return pa.schema([*values, *self._kept, *self._meta], metadata=told)
+
+    @property
+    def _reserved(self) -> set[str]:
+        return {*META_COLUMNS, *(one.name for one in self._kept)}
+
+    def start(self, columns: pa.Schema) -> None:
+        """Begin a round: the table has these columns."""
+        if self._settings.value_format not in FRAMED:
+            return
+        values = pa.schema([one for one in columns if one.name not in self._reserved])
+        if self._settings.value_format == "registry":
+            self._values = self._following(values, None)
+            return
+        schema, found = self._given()
+        self._values = self._following(values, schema)
+        self._values.take(found)
+
+    def convert(self, records: pa.RecordBatch) -> list[Converted]:
+        """The records, in parts if their columns are too large to be made at once."""
+        try:
+            return [self._converted(records)]
+        except ChunkTooLarge:  # never for a single record, which is bad then
+            half = records.num_rows // 2
+        first = self.convert(_range(records, 0, half))
+        if first[-1].waits is not None:
+            return first
+        return first + self.convert(_range(records, half, records.num_rows))
+
+    def _given(self) -> tuple[Schema | None, pa.Schema]:
+        """The schema of the topic's values, and its columns."""
+        kind = self._settings.value_format
+        if kind == "json":
+            return None, columns_of(self._settings.value_schema)
+        text = self._settings.value_schema
+        if kind in ("avro", "protobuf") and text:
+            schema: Schema | None = Schema(Kind(kind.upper()), text)
+        else:
+            schema = None if self._schemas is None else self._schemas.latest(self._settings.subject)
+            if schema is None and (kind != "registry" and self._schemas is not None):
+                raise BadTableSetting(
+                    f"topic {self._settings.topic!r}: the registry has no subject "
+                    f"{self._settings.subject}; register a schema, or set "
+                    "ottla.table.value.subject"
+                )
+        if schema is None:
+            return None, pa.schema([])
+        references: Mapping[str, str] = {}
+        if schema.references and self._schemas is not None:
+            references = self._schemas.references(schema)
+        is_named = kind != "registry" and schema.kind is Kind.PROTOBUF
+        message = (self._settings.value_message or None) if is_named else None
+        return schema, columns_of(schema, references, message)
+
+    def _following(self, columns: pa.Schema, schema: Schema | None) -> Values:
+        kind, conflict = self._settings.value_format, self._settings.on_conflict
+        is_strict = conflict == "pause" or (kind == "registry-latest" and conflict != "new-column")
+        return Values(
+            kind,
+            columns,
+            resolver=self._schemas,
+            schema=schema if kind == "registry-latest" else None,
+            message=self._settings.value_message or None,
+            on_conflict="raise"
+            if is_strict
+            else "new-column"
+            if conflict == "new-column"
+            else "bad",
+            reserved=self._reserved,
+        )
+
+    def _converted(self, records: pa.RecordBatch) -> Converted:
+        typed: dict[str, pa.Array] = {}
+        reasons = np.zeros(records.num_rows, np.uint8)
+        if self._values is not None:
+            headers = records.column("headers") if "headers" in records.schema.names else None
+            decoded = self._values.decode(records.column("value"), headers)
+            typed = dict(zip(self._values.columns.names, decoded.columns.columns, strict=True))
+            typed["_schema_id"] = decoded.schema_ids
+            if not self._kept and "value" not in typed:
+                typed["value"] = pa.nulls(records.num_rows, pa.binary())
+            reasons[decoded.bad] = decoded.reasons
+        if not self._settings.headers:
+            typed["_headers"] = pa.nulls(records.num_rows, HEADERS)
+        if self._settings.key_format == "utf8":
+            typed["_key"] = _texts(records.column("key"), reasons)
+        if not reasons.any():
+            return Converted(records, typed, None, None)
+        waits = None
+        count = self._ready(records, reasons)
+        if count < records.num_rows:
+            offset = records.column("offset")[count].as_py()
+            waits = f"the schema of offset {offset} is not in the registry yet"
+            records, reasons = records.slice(0, count), reasons[:count]
+            typed = {name: array.slice(0, count) for name, array in typed.items()}
+        bad = np.flatnonzero(reasons)
+        if not len(bad):
+            return Converted(records, typed, None, None, waits)
+        letters = self._letters(records, typed, bad, reasons[bad])
+        return Converted(records, typed, reasons == 0, letters, waits)
+
+    def _ready(self, records: pa.RecordBatch, reasons: NDArray[np.uint8]) -> int:
+        """How many records come before one whose schema may be registered yet."""
+        count: int = records.num_rows
+        if self._schemas is None or not (reasons == Reason.UNKNOWN_SCHEMA).any():
+            return count
+        oldest = (self._clock.wall_ms() - PATIENCE * 1000) * 1000
+        times = records.column("timestamp").cast(pa.int64()).to_numpy(zero_copy_only=False)
+        now = self._clock.monotonic()
+        partition = records.column("partition")[0].as_py()
+        for row in np.flatnonzero((reasons == Reason.UNKNOWN_SCHEMA) & (times > oldest)).tolist():
+            offset = records.column("offset")[row].as_py()
+            known, since = self._waiting.get(partition, (-1, now))
+            if known != offset:
+                since = now
+            if now - since < PATIENCE:
+                self._waiting[partition] = (offset, since)
+                return int(row)
+        return count
+
+    def _letters(
+        self,
+        records: pa.RecordBatch,
+        typed: Mapping[str, pa.Array],
+        bad: NDArray[Any],
+        reasons: NDArray[np.uint8],
+    ) -> pa.RecordBatch:
+        found = [Reason(int(one)) for one in reasons]
+        rows = pa.array(bad)
+        refused = records.take(rows)
+        details = [_DETAILS.get(one, "").format(self._settings.value_format) for one in found]
         known: dict[str, pa.Array] = {
-            "reason": pa.array(reasons, pa.string()),
-            "detail": pa.array([detail] * len(reasons), pa.string()),
-            "_attempt": pa.array([1] * len(reasons), pa.int32()),
+            "reason": pa.array([one.label for one in found], pa.string()),
+            "detail": pa.array(details, pa.string()),
+            "_attempt": pa.array([1] * len(found), pa.int32()),
         }
+        if "_schema_id" in typed:
+            known["schema_id"] = typed["_schema_id"].take(rows)
         return pa.RecordBatch.from_arrays(
-            [_column(records, field, known) for field in LETTERS], schema=LETTERS
+            [row_column(refused, field, known) for field in LETTERS], schema=LETTERS
         )
 
 
-def buckets(timestamps: pa.Array, partition: str) -> NDArray[np.int64] | None:
-    """The Iceberg partition of each row, None if the table has none."""
-    if partition == "none":
-        return None
-    micros: NDArray[Any] = timestamps.cast(pa.int64()).to_numpy(zero_copy_only=False)
-    unit = _MICROSECONDS.get(partition)
-    if unit is not None:
-        days: NDArray[np.int64] = np.floor_divide(micros, unit)
-        return days
-    return micros.astype("datetime64[us]").astype("datetime64[M]").astype(np.int64)
+def _range(records: pa.RecordBatch, first: int, last: int) -> pa.RecordBatch:
+    """Some of the records, in buffers of their own."""
+    return records.take(pa.array(np.arange(first, last)))
 
 
-def directory_of(bucket: int | None, partition: str) -> str:
-    """The directory of a partition's files, with a slash after it; empty if there is none."""
-    if bucket is None:
-        return ""
-    name, unit = _TEXTS[partition]
-    text = str(np.array(bucket).astype(f"datetime64[{unit}]"))
-    return f"{name}={text.replace('T', '-')}/"
-
-
-def divided(rows: pa.RecordBatch, values: NDArray[np.int64]) -> list[tuple[int, pa.RecordBatch]]:
-    """The rows of each bucket, in their order."""
-    found = np.unique(values)
-    if len(found) == 1:
-        return [(int(found[0]), rows)]
-    return [
-        (int(one), rows.filter(pc.equal(pa.array(values), pa.scalar(int(one))))) for one in found
-    ]
+def _texts(keys: pa.Array, reasons: NDArray[np.uint8]) -> pa.Array:
+    """Keys as text; those that are not are null, and their records bad."""
+    try:
+        return keys.cast(pa.string())
+    except pa.ArrowInvalid:
+        found: list[str | None] = []
+        for row, key in enumerate(keys.to_pylist()):
+            try:
+                found.append(None if key is None else key.decode())
+            except UnicodeDecodeError:
+                found.append(None)
+                reasons[row] = Reason.BAD_KEY
+        return pa.array(found, pa.string())

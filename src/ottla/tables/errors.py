@@ -17,6 +17,10 @@ class BadPointer(TableError):
     """A record of the topic of pointers is not one, or a newer version wrote it."""
 
 
+class PointersUnreadable(TableError):
+    """The topic of pointers exists, and its records do not come."""
+
+
 class TablePaused(TableError):
     """The worker takes nothing for this table until somebody decides what to do."""
 
@@ -39,6 +43,10 @@ class SchemaConflict(TableError):
 
 class InvalidRecord(TableError):
     """A record does not fit the schema, and the table is to pause then."""
+
+
+class SchemaNotYet(TableError):
+    """The registry does not have the schema of a record; it may be registered yet."""
 
 
 class TableRunFailed(TableError):

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -45,12 +46,14 @@ from pyiceberg.transforms import DayTransform, HourTransform, MonthTransform, Tr
 from pyiceberg.typedef import Record
 from pyiceberg.types import IntegerType, LongType
 
+from ottla.schemas.names import names_of, with_names
 from ottla.tables.compacting import SnapshotInfo
 from ottla.tables.errors import (
     ColumnsMoved,
     CommitRefused,
     NotATopicTable,
     SchemaConflict,
+    TableError,
     TablePaused,
 )
 from ottla.tables.format import DataFile, Snapshot, TableState
@@ -65,6 +68,7 @@ from ottla.tables.position import (
     load_holes,
     load_offsets,
 )
+from ottla.tables.rows import CONVERSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -83,6 +87,8 @@ if TYPE_CHECKING:
 
 FORMAT: Final = "iceberg"
 MAIN: Final = "main"
+NAMES: Final = "ottla.names"
+"""The property with names of fields that columns do not have."""
 _OF_COLUMNS: Final = (AssertCurrentSchemaId, AssertLastAssignedFieldId)
 ID_CHARACTERS: Final = 8
 """Of a topic's id, in the name of its table's directory: 48 bits of it."""
@@ -137,6 +143,7 @@ class IcebergTables:
                     "ottla.first": offsets,
                     "ottla.next": offsets,
                     "ottla.holes": "[]",
+                    **_column_properties(table.columns),
                 },
             )
         except TableAlreadyExistsError:
@@ -146,7 +153,9 @@ class IcebergTables:
     def widened(self, state: TableState, wanted: pa.Schema) -> pa.Schema:
         transaction = _table(state).transaction()
         _widen(transaction, wanted)
-        return arrow_columns(transaction.table_metadata.schema())
+        names = {**names_of(state.columns), **names_of(wanted)}
+        columns = with_names(arrow_columns(transaction.table_metadata.schema()), names)
+        return columns.with_metadata(wanted.metadata)
 
     def commit(self, state: TableState, commit: Commit) -> TableState:
         table = _table(state)
@@ -155,8 +164,10 @@ class IcebergTables:
         if commit.columns is not None:
             _widen(transaction, commit.columns)
             columns = arrow_columns(transaction.table_metadata.schema())
-            if not columns.equals(commit.columns, check_metadata=True):
+            columns = with_names(columns, names_of(commit.columns))
+            if not columns.equals(commit.columns.remove_metadata(), check_metadata=True):
                 raise ColumnsMoved(f"somebody else has changed columns of {state.table}")
+            transaction.set_properties(_column_properties(commit.columns))
         transaction.set_properties(
             {
                 "ottla.commit": commit.id,
@@ -296,7 +307,7 @@ def open_snapshot(metadata_location: str, properties: Mapping[str, str] | None =
         metadata_location,
         state.snapshot,
         tuple(_files(table)),
-        state.columns,
+        state.columns.remove_metadata(),
         dict(table.metadata.properties),
         position,
     )
@@ -334,12 +345,37 @@ def _state(table: Table) -> TableState:
         commits=frozenset(one for one in commits if one is not None),
         line_next=None if line_next is None else load_offsets(line_next),
         holes=load_holes(properties.get("ottla.holes", "[]")),
-        columns=arrow_columns(metadata.schema()),
+        columns=_columns(table),
         partition=_partition(metadata.spec(), metadata.schema()),
         has_deletes=_has_deletes(table, current),
         changed_ms=metadata.last_updated_ms,
         handle=table,
     )
+
+
+def _column_properties(columns: pa.Schema) -> dict[str, str]:
+    """What Iceberg's own schema cannot say of columns."""
+    found = {}
+    names = names_of(columns)
+    if names:
+        found[NAMES] = json.dumps(names, separators=(",", ":"), ensure_ascii=False)
+    told = (columns.metadata or {}).get(CONVERSION)
+    if told is not None:
+        found[CONVERSION.decode()] = told.decode()
+    return found
+
+
+def _columns(table: Table) -> pa.Schema:
+    """The columns of a table, with what its properties say of them."""
+    properties = table.metadata.properties
+    columns = arrow_columns(table.metadata.schema())
+    if NAMES in properties:
+        try:
+            columns = with_names(columns, json.loads(properties[NAMES]))
+        except (ValueError, AttributeError, RecursionError):
+            raise TableError(f"the property {NAMES} of {table.name()} cannot be read") from None
+    told = properties.get(CONVERSION.decode())
+    return columns if told is None else columns.with_metadata({CONVERSION: told.encode()})
 
 
 def _said(snapshot: IcebergSnapshot, key: str) -> str | None:

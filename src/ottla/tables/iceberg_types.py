@@ -34,6 +34,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
+from ottla.schemas.names import DOC
 from ottla.tables.errors import TableError
 
 if TYPE_CHECKING:
@@ -94,13 +95,21 @@ def iceberg_type(kind: pa.DataType, ids: Iterator[int]) -> IcebergType:
 def _fields(fields: list[pa.Field], ids: Iterator[int]) -> list[NestedField]:
     numbered = [(next(ids), one) for one in fields]
     return [
-        NestedField(number, one.name, iceberg_type(one.type, ids), required=False)
+        NestedField(number, one.name, iceberg_type(one.type, ids), required=False, doc=_doc(one))
         for number, one in numbered
     ]
 
 
+def _doc(field: pa.Field) -> str | None:
+    found = (field.metadata or {}).get(DOC)
+    return None if found is None else found.decode()
+
+
 def _arrow_field(field: NestedField) -> pa.Field:
-    return _numbered(field.name, field.field_type, field.field_id, nullable=field.optional)
+    made = _numbered(field.name, field.field_type, field.field_id, nullable=field.optional)
+    if field.doc is None:
+        return made
+    return made.with_metadata({**made.metadata, DOC: field.doc.encode()})
 
 
 def _numbered(name: str, kind: IcebergType, number: int, *, nullable: bool) -> pa.Field:

@@ -222,7 +222,8 @@ def _in_tables(
     for part in parts:
         for batch in scan(tables, part.state, part.files, columns, number, start, end):
             values = batch.column("value") if has_values else None
-            _add(rows, batch.column("_offset"), batch.column("_key"), values)
+            keys = batch.column("_key").cast("binary")  # they may be kept as text
+            _add(rows, batch.column("_offset"), keys, values)
     return rows
 
 

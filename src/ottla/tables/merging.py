@@ -10,9 +10,9 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from ottla.tables.converting import directory_of
 from ottla.tables.format import NewFile
 from ottla.tables.parquet_files import write_parquet
+from ottla.tables.rows import directory_of, fitted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -71,24 +71,11 @@ def _dataset(tables: TableFormat, state: TableState, file: DataFile) -> ds.Datas
     return ds.dataset(path, filesystem=system, format="parquet", partitioning=None)
 
 
-def _fitted(batch: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
-    """With the table's columns of today: added ones are null, others as wide as they are now."""
-    return pa.RecordBatch.from_arrays(
-        [
-            batch.column(one.name).cast(one.type)
-            if one.name in batch.schema.names
-            else pa.nulls(batch.num_rows, one.type)
-            for one in columns
-        ],
-        schema=columns,
-    )
-
-
 def _sorted(
     tables: TableFormat, state: TableState, files: Sequence[DataFile]
 ) -> Iterator[pa.RecordBatch]:
     batches = [
-        _fitted(batch, state.columns)
+        fitted(batch, state.columns)
         for file in files
         for batch in _dataset(tables, state, file).to_batches()
     ]
@@ -113,4 +100,4 @@ def _in_turns(
                 if bounds["min"].as_py() <= last:
                     raise _OutOfOrder
                 last = bounds["max"].as_py()
-                yield _fitted(batch, state.columns)
+                yield fitted(batch, state.columns)

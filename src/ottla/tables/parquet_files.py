@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ottla.tables.converting import buckets, directory_of, divided
-from ottla.tables.errors import InvalidRecord
+from ottla.tables.errors import InvalidRecord, SchemaNotYet
 from ottla.tables.format import NewFile
+from ottla.tables.rows import buckets, directory_of, divided, fitted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -80,7 +80,7 @@ class TableFiles:
         self._nbytes -= buffer.nbytes
         name = f"{self._commit}-{len(self._files)}.parquet"
         path = self._directory / name
-        write_parquet(path, self.columns, buffer.batches())
+        write_parquet(path, self.columns, (self._fitted(one) for one in buffer.batches()))
         folder = directory_of(bucket, self.partition)
         footer = pq.read_metadata(path)
         self._files.append(
@@ -94,13 +94,23 @@ class TableFiles:
             )
         )
 
+    @property
+    def has_files(self) -> bool:
+        """Whether a file is written, so that its columns are fixed."""
+        return bool(self._files)
+
+    def _fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows that came before the columns had grown have the others null."""
+        return batch if batch.schema.equals(self.columns) else fitted(batch, self.columns)
+
 
 class RoundFiles:
     """The files of a round: rows, and records that are none.
 
     Call `add` for batches of records, then `finish` once. Offsets of `decided` are dead letters
     already and are left out. `letter_table` is called, in the thread of `add`, when the first dead
-    letter has come.
+    letter has come; `widen` if schemas of values have more columns than the table: it gives the
+    table's columns with them.
     """
 
     def __init__(
@@ -113,8 +123,12 @@ class RoundFiles:
         settings: TopicSettings,
         decided: Mapping[int, Collection[int]],
         letter_table: Callable[[], TableState],
+        widen: Callable[[pa.Schema], pa.Schema],
     ) -> None:
         self.dropped = 0
+        self._widen = widen
+        self._known = converter.columns
+        self._added = 0
         self._directory = directory
         self._commit = commit
         self._converter = converter
@@ -135,6 +149,7 @@ class RoundFiles:
         if not count:
             return 0
         number: int = records.column("partition")[0].as_py()
+        offsets = records.column("offset")
         decided = self._decided.get(number)
         if decided:
             is_open = pc.invert(
@@ -143,11 +158,38 @@ class RoundFiles:
             records = records.filter(is_open)
         if not records.num_rows:
             return count
-        converted = self._converter.convert(records, self._rows.columns)
-        self._add_rows(number, converted.rows)
-        if converted.letters is not None:
-            self._add_letters(number, converted.letters)
-        return count
+        parts = self._converter.convert(records)
+        if not self._has_room():
+            return 0
+        for part in parts:
+            self._add_rows(number, part.rows(self._rows.columns))
+            if part.letters is not None:
+                self._add_letters(number, part.letters)
+        taken = sum(part.records.num_rows for part in parts)
+        self._added += taken
+        waits = parts[-1].waits
+        if waits is None:
+            return count
+        if not self._added:
+            raise SchemaNotYet(f"{waits}; partition {number} waits for it")
+        next_offset = records.column("offset")[taken]
+        return int(pc.index(offsets, next_offset).as_py())
+
+    def _has_room(self) -> bool:
+        """Give the rows the columns of new schemas; False if a file is written without them."""
+        wanted = self._converter.columns
+        if wanted.equals(self._known, check_metadata=True):
+            return True
+        if self._rows.has_files:
+            return False
+        self._rows.columns = self._widen(wanted)
+        self._known = wanted
+        return True
+
+    @property
+    def columns(self) -> pa.Schema:
+        """The columns of the rows, those of new schemas included."""
+        return self._rows.columns
 
     def finish(self) -> tuple[tuple[NewFile, ...], tuple[NewFile, ...]]:
         """Write what is left; the files of rows, and those of dead letters."""
@@ -193,6 +235,8 @@ class RoundFiles:
 
     def _fitting(self, values: NDArray[np.int64]) -> int:
         """How many of the rows come before the first that would be in a bucket too many."""
+        if len(values) and values.min() == values.max() and int(values[0]) in self._touched:
+            return len(values)
         found, first = np.unique(values, return_index=True)
         for bucket, at in sorted(zip(found.tolist(), first.tolist(), strict=True), key=_second):
             if bucket not in self._touched:
@@ -220,9 +264,10 @@ class _Buffer:
 
 def write_parquet(path: Path, columns: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
     """Write a file in row groups of bounded size."""
+    plain = columns.remove_metadata()
     with pq.ParquetWriter(
         path,
-        columns,
+        plain,
         compression="zstd",
         compression_level=ZSTD_LEVEL,
         use_dictionary=_with_dictionary(columns),
@@ -236,10 +281,10 @@ def write_parquet(path: Path, columns: pa.Schema, batches: Iterator[pa.RecordBat
             nbytes += batch.nbytes
             rows += batch.num_rows
             if nbytes >= ROW_GROUP_BYTES or rows >= ROW_GROUP_ROWS:
-                writer.write_table(pa.Table.from_batches(group, columns), row_group_size=rows)
+                writer.write_table(pa.Table.from_batches(group, plain), row_group_size=rows)
                 group, nbytes, rows = [], 0, 0
         if group:
-            writer.write_table(pa.Table.from_batches(group, columns), row_group_size=rows)
+            writer.write_table(pa.Table.from_batches(group, plain), row_group_size=rows)
 
 
 def _with_dictionary(columns: pa.Schema) -> list[str]:

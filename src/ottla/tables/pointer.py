@@ -9,17 +9,19 @@ or that a newer version wrote, is passed over with a warning; an older pointer c
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.client.admin.admin import Admin
+from ottla.client.cluster.cluster import API_TIMEOUT
 from ottla.client.errors import KafkaError
 from ottla.client.reader.reader import Reader
 from ottla.client.security import PLAINTEXT, Security
 from ottla.redaction import printable
-from ottla.tables.errors import BadPointer
+from ottla.tables.errors import BadPointer, PointersUnreadable
 from ottla.tables.names import POINTER_TOPIC
 from ottla.wire.error_codes import ErrorCode
 
@@ -97,28 +99,48 @@ def decode_pointer(topic: str, value: bytes) -> Pointer:
 
 
 async def read_pointers(
-    bootstrap: str | Sequence[str], *, security: Security = PLAINTEXT
+    bootstrap: str | Sequence[str],
+    *,
+    security: Security = PLAINTEXT,
+    api_timeout: float = API_TIMEOUT,
 ) -> dict[str, Pointer]:
-    """The newest pointer of every topic that has a table; none if there is no such topic yet."""
-    async with Admin(bootstrap, security=security) as admin:
+    """The newest pointer of every topic that has a table; none if there is no such topic yet.
+
+    `PointersUnreadable` if they do not come within `api_timeout` seconds.
+    """
+    async with Admin(bootstrap, security=security, api_timeout=api_timeout) as admin:
         if not any(one.name == POINTER_TOPIC for one in await admin.list_topics()):
             return {}
-    found: dict[str, Pointer] = {}
     reader = Reader(
-        bootstrap, POINTER_TOPIC, stop="latest", isolation_level="read_committed", security=security
+        bootstrap,
+        POINTER_TOPIC,
+        stop="latest",
+        isolation_level="read_committed",
+        security=security,
+        api_timeout=api_timeout,
     )
     async with reader:
-        async for record in reader.records():
-            topic = (record.key or b"").decode(errors="replace")
-            if record.value is None:
-                found.pop(topic, None)
-                continue
-            try:
-                found[topic] = decode_pointer(topic, record.value)
-            except BadPointer as error:
-                logger.warning(
-                    "%s offset %d is passed over: %s", POINTER_TOPIC, record.offset, error
-                )
+        try:
+            async with asyncio.timeout(api_timeout):
+                return await _newest(reader)
+        except TimeoutError:
+            raise PointersUnreadable(
+                f"the topic {POINTER_TOPIC} could not be read within {api_timeout:g} s; see that "
+                "the leader of its partition is up"
+            ) from None
+
+
+async def _newest(reader: Reader) -> dict[str, Pointer]:
+    found: dict[str, Pointer] = {}
+    async for record in reader.records():
+        topic = (record.key or b"").decode(errors="replace")
+        if record.value is None:
+            found.pop(topic, None)
+            continue
+        try:
+            found[topic] = decode_pointer(topic, record.value)
+        except BadPointer as error:
+            logger.warning("%s offset %d is passed over: %s", POINTER_TOPIC, record.offset, error)
     return found
 
 

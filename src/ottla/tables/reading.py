@@ -14,10 +14,12 @@ import asyncio
 import difflib
 import logging
 from collections.abc import Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ottla.client.admin.configs import ConfigCalls
+from ottla.client.admin.nodes import NodeCalls
 from ottla.client.admin.offsets import OffsetCalls
 from ottla.client.cluster.cluster import API_TIMEOUT, Client
 from ottla.client.reader.reader import Reader
@@ -32,21 +34,22 @@ from ottla.tables.errors import (
     TailTooLarge,
     WrongPointer,
 )
-from ottla.tables.format import META_COLUMNS
 from ottla.tables.names import topic_id_text
 from ottla.tables.pointer import read_pointers
-from ottla.tables.settings import topic_settings
+from ottla.tables.settings import converted_by, topic_settings
+from ottla.tables.taking import needs_headers
 from ottla.tables.views import Choice, Log, parse_offsets, parse_time, view
 from ottla.wire.columns import COLUMNS, COLUMNS_WITHOUT_HEADERS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from datetime import datetime
 
     import pyarrow as pa
 
     from ottla.client.cluster.view import Topic
     from ottla.client.security import Security
+    from ottla.schemas.cache import SchemaCache
     from ottla.tables.format import Snapshot
     from ottla.tables.pointer import Pointer
     from ottla.tables.settings import TopicSettings
@@ -64,7 +67,7 @@ QUIET_SECONDS: Final = 60.0
 
 BATCH_ROWS: Final = 32_768
 
-_RAW_NAMES: Final = ["value", *META_COLUMNS]
+_CONVERSION: Final = "ottla.conversion"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,7 @@ class Pinned:
     columns: pa.Schema
     topic_id: bytes | None = None
     settings: TopicSettings | None = None
+    registry_url: str | None = None
 
 
 async def pin(
@@ -88,8 +92,9 @@ async def pin(
     accept_loss: bool = False,
     security: Security = PLAINTEXT,
     api_timeout: float = API_TIMEOUT,
+    registry_url: str | None = None,
 ) -> Pinned:
-    """What a reader of the topic sees now."""
+    """What a reader of the topic sees now. `registry_url` counts before what the brokers say."""
     # Wrong times are refused before anything is sent.
     first = None if since is None else parse_time("since", since)
     last = None if until is None else parse_time("until", until)
@@ -99,14 +104,26 @@ async def pin(
     ) as client:
         # Brokers that cannot be reached are told within `api_timeout`.
         await client.retry(lambda: client.refresh([topic]))
-        pointers = await read_pointers(bootstrap, security=security)
+        pointers = await read_pointers(bootstrap, security=security, api_timeout=api_timeout)
         found = None
         if tail or topic not in pointers:
             found = await existing_topic(client, topic)
         settings = None if found is None else await _settings(client, topic)
-        archive, columns = await asyncio.to_thread(_opened, topic, pointers.get(topic), settings)
-        if archive is None and not tail:
+        pointer = pointers.get(topic)
+        if pointer is None and not tail:
             raise _no_table(topic)
+        archive = None
+        if pointer is not None:
+            archive = await asyncio.to_thread(_opened, topic, pointer)
+            if found is not None and settings is None:
+                settings = converted_by(topic, archive.properties.get(_CONVERSION, "{}"))
+        registry = None
+        if settings is not None:
+            registry = await _registry(client, settings, registry_url)
+        if archive is not None:
+            columns = archive.columns
+        else:
+            columns = await asyncio.to_thread(_columns, settings, registry, security)
         if archive is None:
             LOG.warning("%s; all of it is read from the log", _no_table(topic))
         log = await log_of(client, found) if found is not None else None
@@ -115,12 +132,16 @@ async def pin(
     seen = view(topic, archive, log, Choice(ends, first, last), accept_loss=accept_loss)
     if found is None:
         return Pinned(seen, columns)
-    if seen.tail and settings is None and columns.names != _RAW_NAMES:
-        raise TableError(
-            f"the table of {topic!r} has typed columns, and its broker does not know how values "
-            "become these: tail=False reads the table"
-        )
-    return Pinned(seen, columns, found.id, settings)
+    return Pinned(seen, columns, found.id, settings, registry)
+
+
+async def _registry(client: Client, settings: TopicSettings, given: str | None) -> str | None:
+    """Where the schemas of the topic are; None if it needs none."""
+    from ottla.tables.registries import needs_registry, registry_url
+
+    if not needs_registry(settings):
+        return None
+    return await registry_url(given, NodeCalls(client).registry_url)
 
 
 async def _settings(client: Client, topic: str) -> TopicSettings | None:
@@ -148,24 +169,41 @@ def _no_table(topic: str) -> NoTable:
     )
 
 
-def _opened(
-    topic: str, pointer: Pointer | None, settings: TopicSettings | None
-) -> tuple[Snapshot | None, pa.Schema]:
-    """The snapshot and the table's columns; without a pointer those that it would have."""
-    if pointer is None:
-        from ottla.tables.converting import Converter, raw_columns
+def _columns(settings: TopicSettings | None, registry: str | None, security: Security) -> pa.Schema:
+    """The columns that the table of a topic would have."""
+    if settings is None:
+        from ottla.tables.rows import raw_columns
 
-        return None, raw_columns() if settings is None else Converter(settings).columns
+        return raw_columns()
+    from ottla.tables.converting import Converter
+
+    with _schemas(registry, security) as schemas:
+        return Converter(settings, schemas).columns.remove_metadata()
+
+
+@contextmanager
+def _schemas(registry: str | None, security: Security) -> Iterator[SchemaCache | None]:
+    """The schemas of a registry, if there is one."""
+    if registry is None:
+        yield None
+        return
+    from ottla.tables.registries import schemas_at
+
+    with closing(schemas_at(registry, security)) as schemas:
+        yield schemas
+
+
+def _opened(topic: str, pointer: Pointer) -> Snapshot:
+    """The snapshot that a pointer names."""
     from ottla.tables.iceberg import open_snapshot
 
     try:
-        found = open_snapshot(pointer.metadata_location)
+        return open_snapshot(pointer.metadata_location)
     except FileNotFoundError:
         raise WrongPointer(
             f"the pointer of {topic!r} names {pointer.metadata_location}, which is gone; "
             f"`ottla table run --topics {topic} --once` publishes a new one"
         ) from None
-    return found, found.columns
 
 
 async def existing_topic(client: Client, topic: str) -> Topic:
@@ -232,42 +270,65 @@ async def read_tail(
         return []
     topic = pinned.view.topic
     settings = pinned.settings
-    convert = await asyncio.to_thread(_converter, pinned)
     held = 0
-    async with Reader(
-        bootstrap,
-        topic,
-        start={one.partition: one.first for one in pinned.view.tail},
-        stop={one.partition: one.end for one in pinned.view.tail},
-        columns=COLUMNS if settings is None or settings.headers else COLUMNS_WITHOUT_HEADERS,
-        isolation_level="read_committed",
-        max_batch_rows=BATCH_ROWS,
-        topic_id=pinned.topic_id,
-        client_id="ottla-table",
-        security=security,
-        api_timeout=api_timeout,
-    ) as reader:
-        while (batch := await _next(reader, topic)) is not None:
-            rows = await asyncio.to_thread(convert, batch)
-            held += rows.nbytes
-            if held > max_bytes:
-                raise TailTooLarge(
-                    f"the tail of {topic!r} is larger than {max_bytes:,} bytes: let its table "
-                    "catch up (ottla table run), read with tail=False, or raise max_tail_bytes"
-                )
-            found[batch.column("partition")[0].as_py()].append(rows)
+    with _schemas(pinned.registry_url, security) as schemas:
+        convert = await asyncio.to_thread(_conversion, pinned, schemas)
+        async with Reader(
+            bootstrap,
+            topic,
+            start={one.partition: one.first for one in pinned.view.tail},
+            stop={one.partition: one.end for one in pinned.view.tail},
+            columns=COLUMNS
+            if settings is None or needs_headers(settings)
+            else COLUMNS_WITHOUT_HEADERS,
+            isolation_level="read_committed",
+            max_batch_rows=BATCH_ROWS,
+            topic_id=pinned.topic_id,
+            client_id="ottla-table",
+            security=security,
+            api_timeout=api_timeout,
+        ) as reader:
+            while (batch := await _next(reader, topic)) is not None:
+                rows = await asyncio.to_thread(convert, batch)
+                held += sum(one.nbytes for one in rows)
+                if held > max_bytes:
+                    raise TailTooLarge(
+                        f"the tail of {topic!r} is larger than {max_bytes:,} bytes: let its table "
+                        "catch up (ottla table run), read with tail=False, or raise max_tail_bytes"
+                    )
+                found[batch.column("partition")[0].as_py()] += rows
     return [rows for number in sorted(found) for rows in found[number]]
 
 
-def _converter(pinned: Pinned) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
+def _conversion(
+    pinned: Pinned, schemas: SchemaCache | None
+) -> Callable[[pa.RecordBatch], list[pa.RecordBatch]]:
     """Records to rows, as the topic's worker makes them."""
-    from ottla.tables.converting import Converter, raw_rows
+    import pyarrow as pa
 
     columns, settings = pinned.columns, pinned.settings
     if settings is None:
-        return lambda batch: raw_rows(batch, columns)
-    converter = Converter(settings)
-    return lambda batch: converter.convert(batch, columns).rows
+        from ottla.tables.rows import raw_rows
+
+        return lambda batch: [raw_rows(batch, columns)]
+    from ottla.tables.converting import Converter
+
+    converter = Converter(settings, schemas)
+    converter.start(columns)
+
+    def convert(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+        parts = converter.convert(batch)
+        if parts[-1].waits is not None:
+            raise TableError(f"{settings.topic}: {parts[-1].waits}; tail=False reads the table")
+        try:
+            return [one.rows(columns) for one in parts]
+        except pa.ArrowInvalid as error:
+            raise TableError(
+                f"{settings.topic}: the log has values of a newer schema that do not fit the "
+                f"table's columns yet ({error}); let its worker take them, or use tail=False"
+            ) from None
+
+    return convert
 
 
 async def _next(reader: Reader, topic: str) -> pa.RecordBatch | None:

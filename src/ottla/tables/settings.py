@@ -11,6 +11,7 @@ stand in a file, below the topic's name, beside those of the worker:
 
 from __future__ import annotations
 
+import json
 import tomllib
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -28,7 +29,18 @@ if TYPE_CHECKING:
 
     from ottla.metadata.config.types import ConfigValue
 
-WORKER_KEYS: Final = ("warehouse", "catalog", "namespace")
+WORKER_KEYS: Final = ("warehouse", "catalog", "namespace", "registry.url")
+CONVERSION: Final = (
+    "headers",
+    "keep.value",
+    "key.format",
+    "on.conflict",
+    "value.format",
+    "value.message",
+    "value.schema",
+    "value.subject",
+)
+"""Keys that say how a record becomes a row."""
 MAX_FILE_BYTES: Final = 1024 * 1024
 """Of a file with settings; 1,000 topics have 100 KB."""
 
@@ -53,6 +65,18 @@ class TopicSettings:
     value_schema: str = ""
     keep_value: bool = False
     invalid: str = "dlq"
+    value_subject: str = ""
+    value_message: str = ""
+    key_format: str = "binary"
+    on_conflict: str = "dlq"
+    conversion: str = "{}"
+    """How records become rows, for readers: the keys of CONVERSION that are not at their defaults,
+    as JSON."""
+
+    @property
+    def subject(self) -> str:
+        """The subject of the topic's values."""
+        return self.value_subject or f"{self.topic}-value"
 
     @property
     def start_time(self) -> datetime | None:
@@ -70,6 +94,8 @@ class WorkerSettings:
     warehouse: StoreLocation
     catalog: str
     namespace: str = "ottla"
+    registry_url: str | None = None
+    """Where schemas are, if the brokers do not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +136,22 @@ def topic_settings(topic: str, values: Mapping[str, str]) -> TopicSettings | Non
         config.get_str("ottla.table.value.schema"),
         config.get_bool("ottla.table.keep.value"),
         config.get_str("ottla.table.invalid"),
+        config.get_str("ottla.table.value.subject"),
+        config.get_str("ottla.table.value.message"),
+        config.get_str("ottla.table.key.format"),
+        config.get_str("ottla.table.on.conflict"),
+        _conversion(values),
     )
-    if settings.value_format != "raw" and not settings.value_schema:
+    if settings.value_format == "json" and not settings.value_schema:
+        raise BadTableSetting(
+            f"topic {topic!r}: ottla.table.value.format=json needs ottla.table.value.schema, such "
+            "as 'shop string, amount double'"
+        )
+    has_schema = bool(settings.value_schema or settings.value_subject)
+    if settings.value_format in ("avro", "protobuf") and not has_schema:
         raise BadTableSetting(
             f"topic {topic!r}: ottla.table.value.format={settings.value_format} needs "
-            "ottla.table.value.schema; for json such as 'shop string, amount double'"
+            "ottla.table.value.schema, or ottla.table.value.subject of a registry"
         )
     try:
         settings.start_time  # noqa: B018  # raises if there is no such day
@@ -123,8 +160,32 @@ def topic_settings(topic: str, values: Mapping[str, str]) -> TopicSettings | Non
     return settings
 
 
+def converted_by(topic: str, conversion: str) -> TopicSettings | None:
+    """The settings that the property of a table tells."""
+    try:
+        keys = {f"{PREFIX}{key}": str(value) for key, value in json.loads(conversion).items()}
+    except (ValueError, AttributeError, RecursionError):
+        raise BadTableSetting(
+            f"the table of {topic!r} does not say how its rows are made"
+        ) from None
+    return topic_settings(topic, {f"{PREFIX}enable": "true", **keys})
+
+
+def _conversion(values: Mapping[str, str]) -> str:
+    told = {}
+    for key in CONVERSION:
+        value = values.get(PREFIX + key)
+        if value is not None and value != _DEFINITIONS[PREFIX + key].default:
+            told[key] = value
+    return json.dumps(told, separators=(",", ":"))
+
+
 def worker_settings(
-    warehouse: str, catalog: str, namespace: str, options: Mapping[str, str]
+    warehouse: str,
+    catalog: str,
+    namespace: str,
+    options: Mapping[str, str],
+    registry_url: str | None = None,
 ) -> WorkerSettings:
     """The worker's settings; `options` are `rsm.config.*` keys of the store, such as `endpoint`."""
     try:
@@ -133,7 +194,7 @@ def worker_settings(
         raise BadTableSetting(str(error).replace("rsm.config.url", f"{PREFIX}warehouse")) from None
     if location.kind == "memory":
         raise BadTableSetting(f"{PREFIX}warehouse: memory: is not seen by readers")
-    return WorkerSettings(location, catalog, namespace)
+    return WorkerSettings(location, catalog, namespace, registry_url)
 
 
 def read_tables_file(path: Path) -> TablesFile:

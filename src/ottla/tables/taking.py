@@ -6,8 +6,8 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from ottla.client.reader.reader import Reader
+from ottla.schemas.model import FRAMED
 from ottla.tables.names import topic_id_bytes
-from ottla.wire.columns import COLUMNS, COLUMNS_WITHOUT_HEADERS
 
 if TYPE_CHECKING:
     from ottla.client.security import Security
@@ -16,12 +16,19 @@ if TYPE_CHECKING:
     from ottla.tables.rounds import Take
     from ottla.tables.settings import TopicSettings
 
+NEEDED: Final = ("key", "value", "partition", "offset", "timestamp", "timestampType")
+"""What rows need of records; headers if they are kept, or may name a schema."""
 MIB: Final = 1024 * 1024
 ROUND_BYTES: Final = 256 * MIB
 """Input of one round. Being behind, rounds of this size follow each other, and make large files."""
 CHUNK_ROWS: Final = 32_768
 CHUNK_BYTES: Final = 8 * MIB
 """What is converted at once; a single larger record is a chunk of its own."""
+
+
+def needs_headers(settings: TopicSettings) -> bool:
+    """Whether rows need the headers of records: a header may name the schema of a value."""
+    return settings.headers or settings.value_format in FRAMED
 
 
 async def take(
@@ -33,7 +40,7 @@ async def take(
         settings.topic,
         start={one: what.start[one] for one in what.stop},
         stop=dict(what.stop),
-        columns=COLUMNS if settings.headers else COLUMNS_WITHOUT_HEADERS,
+        columns=(*NEEDED, "headers") if needs_headers(settings) else NEEDED,
         isolation_level="read_committed",
         topic_id=topic_id_bytes(what.state.topic_id),
         max_batch_rows=CHUNK_ROWS,

@@ -185,12 +185,14 @@ def table(
     max_tail_bytes: int = TAIL_BYTES,
     security: Security = PLAINTEXT,
     api_timeout: float = API_TIMEOUT,
+    registry_url: str | None = None,
 ) -> TopicTable:
     """Open the table of a topic, joined at an exact offset with the log's records after it.
 
     `at` ends it earlier: offsets by partition, or a time (the offsets of the first records at or
     after it). `since` and `until` choose rows by `_timestamp`. Times are datetimes, or text like
-    2026-11-14T08:30Z. `tail=False` reads the table alone.
+    2026-11-14T08:30Z. `tail=False` reads the table alone. `registry_url` is where schemas are, if
+    the brokers do not say.
     """
     return blocking(
         open_table(
@@ -204,6 +206,7 @@ def table(
             max_tail_bytes=max_tail_bytes,
             security=security,
             api_timeout=api_timeout,
+            registry_url=registry_url,
         )
     )
 
@@ -220,6 +223,7 @@ async def open_table(
     max_tail_bytes: int = TAIL_BYTES,
     security: Security = PLAINTEXT,
     api_timeout: float = API_TIMEOUT,
+    registry_url: str | None = None,
 ) -> TopicTable:
     """`table` for an event loop."""
     pinned = await pin(
@@ -232,6 +236,7 @@ async def open_table(
         accept_loss=accept_loss,
         security=security,
         api_timeout=api_timeout,
+        registry_url=registry_url,
     )
 
     def read() -> list[pa.RecordBatch]:

@@ -23,13 +23,15 @@ from ottla.client.security import PLAINTEXT, Security
 from ottla.clock import SYSTEM
 from ottla.redaction import redact
 from ottla.tables import rounds
-from ottla.tables.converting import LETTERS, Converter
+from ottla.tables.converting import Converter
 from ottla.tables.errors import ColumnsMoved, CommitRefused, TablePaused, TableRunFailed
 from ottla.tables.format import NewTable
 from ottla.tables.names import dead_letter_table, group_of
 from ottla.tables.parquet_files import RoundFiles
 from ottla.tables.pointer import Pointer, create_pointer_topic, publish
+from ottla.tables.registries import needs_registry, registry_url, schemas_at
 from ottla.tables.rounds import Rounds
+from ottla.tables.rows import LETTERS
 from ottla.tables.scanning import offsets_from
 from ottla.tables.taking import take
 from ottla.tables.topics import enabled_topics, look
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from ottla.clock import Clock
+    from ottla.schemas.cache import SchemaCache
     from ottla.tables.format import NewFile, Offsets, TableFormat, TableState
     from ottla.tables.settings import TopicSettings, WorkerSettings
 
@@ -75,6 +78,7 @@ class Worker:
         self._producer: Producer | None = None
         self._format: TableFormat | None = None
         self._spool: tempfile.TemporaryDirectory[str] | None = None
+        self._schemas: SchemaCache | None = None
         self.cluster_id = ""
 
     async def __aenter__(self) -> Self:
@@ -108,6 +112,8 @@ class Worker:
             await self._producer.close()
         if self._format is not None:
             await asyncio.to_thread(self._format.close)
+        if self._schemas is not None:
+            await asyncio.to_thread(self._schemas.close)
         if self._spool is not None:
             await asyncio.to_thread(self._spool.cleanup)
 
@@ -128,6 +134,13 @@ class Worker:
         """Where files lie before they are uploaded; only while the worker is open."""
         assert self._spool is not None
         return Path(self._spool.name)
+
+    async def schemas(self) -> SchemaCache:
+        """The schemas of the registry, which is looked for at the first call."""
+        if self._schemas is None:
+            url = await registry_url(self.settings.registry_url, self.admin.registry_url)
+            self._schemas = schemas_at(url, self.security)
+        return self._schemas
 
     async def run_once(self) -> dict[str, Offsets]:
         """Take what is there now, table by table; the positions by topic."""
@@ -300,13 +313,18 @@ class TableTask:
 
     async def _ready_converter(self) -> Converter:
         if self._converter is None:
-            self._converter = await asyncio.to_thread(Converter, self._settings)
+            worker = self._worker
+            schemas = await worker.schemas() if needs_registry(self._settings) else None
+            self._converter = await asyncio.to_thread(
+                Converter, self._settings, schemas, worker.clock
+            )
         return self._converter
 
     async def _take(self, effect: rounds.Take) -> rounds.Event:
         worker = self._worker
         converter = await self._ready_converter()
         state = effect.state
+        await asyncio.to_thread(converter.start, state.columns)
         columns = await asyncio.to_thread(worker.format.widened, state, converter.columns)
         decided: dict[int, set[int]] = {}
         if effect.letters is not None:
@@ -323,13 +341,14 @@ class TableTask:
             self._settings,
             decided,
             lambda: self._letter_table(state.topic_id),
+            lambda wanted: worker.format.widened(state, wanted),
         )
         position = await take(worker.bootstrap, worker.security, self._settings, effect, files)
         rows, letters = await asyncio.to_thread(files.finish)
         if files.dropped:
             logger.warning("%s: %d invalid records dropped", self._settings.topic, files.dropped)
-        is_wider = not columns.equals(state.columns, check_metadata=True)
-        return rounds.Taken(position, rows, letters, columns if is_wider else None)
+        is_wider = not files.columns.equals(state.columns, check_metadata=True)
+        return rounds.Taken(position, rows, letters, files.columns if is_wider else None)
 
     def _letter_table(self, topic_id: str) -> TableState:
         return self._worker.format.create(
@@ -367,7 +386,7 @@ class TableTask:
         await publish(self._worker.producer, pointer)
 
     async def _letters_name(self) -> str | None:
-        if self._settings.value_format == "raw":
+        if self._settings.value_format == "raw" and self._settings.key_format == "binary":
             return None
         found = await asyncio.to_thread(self._worker.format.load, self._letters)
         return None if found is None else found.table

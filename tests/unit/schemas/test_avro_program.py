@@ -18,7 +18,7 @@ from ottla.schemas.avro_tree import tree_of
 from ottla.schemas.columns import columns_of
 from ottla.schemas.ddl import type_ddl
 from ottla.schemas.decode import Decoded, decode
-from ottla.schemas.model import Kind, Schema, SchemaTooLarge
+from ottla.schemas.model import ChunkTooLarge, Kind, Schema, SchemaTooLarge
 from ottla.schemas.reasons import Reason
 from tests.support.random_avro import RandomAvro, encoded, rows_of
 from tests.support.sizes import SOAK, examples
@@ -396,7 +396,7 @@ def test_rows_that_are_far_larger_than_their_records_are_bounded(
     small, large = b"\x02\x00\x00", b"\xd0\x0f" + bytes(1_000) + b"\x00"  # 1 and 1,000 times null
     monkeypatch.setattr(programs, "MAX_OUTPUT", 1_000_000)
     assert not len(read(tree, [small] * 100).bad)
-    with pytest.raises(programs.ChunkTooLarge, match="for 2 records; decode fewer at a time"):
+    with pytest.raises(ChunkTooLarge, match="for 2 records; decode fewer at a time"):
         read(tree, [small, large])
     found = read(tree, [large])
     assert found.reasons.tolist() == [Reason.TOO_LARGE]

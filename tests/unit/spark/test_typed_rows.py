@@ -10,6 +10,7 @@ import fastavro
 import pyarrow as pa
 import pytest
 
+from ottla.spark.client_settings import ClientSettings
 from ottla.spark.errors import BadOption, InvalidValue
 from ottla.spark.typed_options import TypedOptions, parse_typed
 from ottla.spark.typed_reading import record_columns, typed_rows
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 DDL = "shop string, amount bigint"
+CLIENT = ClientSettings("127.0.0.1:1")
 VALUES = [
     b'{"shop": "a", "amount": 1, "more": 2}',
     b'{"amount": 2}',
@@ -49,16 +51,20 @@ def records(values: Sequence[bytes | None]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(made)
 
 
+def parsed(options: dict[str, str]) -> TypedOptions | None:
+    return parse_typed({name.lower(): value for name, value in options.items()}, CLIENT, None)
+
+
 def read(
     options: dict[str, str],
     columns: Sequence[str] | None = None,
     values: Sequence[bytes | None] = VALUES,
 ) -> pa.Table:
-    typed = parse_typed({name.lower(): value for name, value in options.items()})
+    typed = parsed(options)
     assert typed is not None
     names = typed.columns.names if columns is None else columns
-    batch = records(values).select(record_columns(names))
-    found = pa.Table.from_batches(list(typed_rows([batch], typed, names)))
+    batch = records(values).select(record_columns(names, typed))
+    found = pa.Table.from_batches(list(typed_rows([batch], typed, names, CLIENT)))
     assert found.schema.names == list(names)
     return found
 
@@ -114,7 +120,15 @@ def test_case_87_avro_values() -> None:
     [
         ({"valueSchema": DDL}, "give valueFormat, too"),
         ({"valueFormat": "json"}, "valueSchema is missing"),
-        ({"valueFormat": "xml", "valueSchema": DDL}, "valueFormat is json or avro, not 'xml'"),
+        ({"valueFormat": "xml", "valueSchema": DDL}, "valueFormat is json or avro .*, not 'xml'"),
+        ({"valueFormat": "protobuf"}, "valueSchema is missing"),
+        ({"valueFormat": "registry"}, "valueSubject is missing"),
+        ({"valueFormat": "registry", "valueSchema": DDL}, "come from the registry"),
+        ({"valueFormat": "registry", "schemaRegistry.password": "x"}, "give schemaRegistry.user"),
+        (
+            {"valueFormat": "registry", "valueSubject": "s", "schemaRegistryUrl": "ftp://x"},
+            "schemaRegistryUrl: ",
+        ),
         ({"valueFormat": "json", "valueSchema": "shop"}, "valueSchema: "),
         ({"valueFormat": "avro", "valueSchema": "{}"}, "valueSchema: "),
         ({"valueFormat": "json", "valueSchema": "_offset int"}, "_offset are columns of every"),
@@ -124,11 +138,16 @@ def test_case_87_avro_values() -> None:
 )
 def test_wrong_options_are_refused(options: dict[str, str], said: str) -> None:
     with pytest.raises(BadOption, match=said):
-        parse_typed({name.lower(): value for name, value in options.items()})
+        parsed(options)
 
 
 def test_without_value_format_values_stay_bytes() -> None:
-    assert parse_typed({"subscribe": "orders"}) is None
-    assert parse_typed({"valueformat": "JSON", "valueschema": DDL}) == TypedOptions(
-        "json", DDL, "fail"
-    )
+    assert parsed({"subscribe": "orders"}) is None
+    assert parsed({"valueformat": "JSON", "valueschema": DDL}) == TypedOptions("json", DDL, "fail")
+
+
+def test_case_87_protobuf_values() -> None:
+    text = 'syntax = "proto3"; message Other { int32 n = 1; } message Order { string shop = 1; }'
+    options = {"valueFormat": "protobuf", "valueSchema": text, "valueMessage": "Order"}
+    found = read({**options, "invalid": "drop"}, ["shop", "_offset"], [b"\x0a\x01a", b"\x0a"])
+    assert found.to_pydict() == {"shop": ["a"], "_offset": [10]}

@@ -71,7 +71,9 @@ def _check_table(image: MetadataImage, topic: str, after: TypedConfig) -> None:
     if topic.startswith("__") or topic in _NEVER_TABLES:
         raise InvalidConfig("false for an internal topic", "true", "ottla.table.enable")
     kind = after.get_str("ottla.table.value.format")
-    if kind != "raw" and not after.get_str("ottla.table.value.schema"):
+    named = "ottla.table.value.schema", "ottla.table.value.subject"
+    needed = {"json": named[:1], "avro": named, "protobuf": named}.get(kind, ())
+    if needed and not any(after.get_str(one) for one in needed):
         raise InvalidConfig(
             f"the schema of values of format {kind}; for json such as 'shop string, amount double'",
             "none",
@@ -84,6 +86,9 @@ def _check_table(image: MetadataImage, topic: str, after: TypedConfig) -> None:
         raise InvalidConfig(
             f"{_table_of(topic, before)!r} while ottla.table.enable is true", repr(name), key
         )
+    keys = "ottla.table.key.format"
+    if _has_table(before) and before.get(keys, "binary").strip() != after.get_str(keys):
+        raise InvalidConfig("no other value while ottla.table.enable is true", "another", keys)
     was = before.get("ottla.table.value.format", "raw").strip()
     if _has_table(before) and was not in ("raw", kind):
         raise InvalidConfig(

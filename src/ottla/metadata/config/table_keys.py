@@ -20,7 +20,9 @@ from ottla.metadata.config.types import (
 MIB: Final = 1024 * 1024
 HOUR_MS: Final = 3_600_000
 PREFIX: Final = "ottla.table."
-VALUE_FORMATS: Final = ("raw", "json", "avro")
+VALUE_FORMATS: Final = ("raw", "json", "avro", "protobuf", "registry", "registry-latest")
+KEY_FORMATS: Final = ("binary", "utf8")
+CONFLICTS: Final = ("dlq", "new-column", "pause")
 INVALID: Final = ("dlq", "pause", "drop")
 PARTITIONS: Final = ("day(_timestamp)", "hour(_timestamp)", "month(_timestamp)", "none")
 SHORTEST_INTERVAL_MS: Final = 1000
@@ -46,9 +48,16 @@ TABLE_CONFIGS: Final = (
            OneOf(INVALID)),
     _table("keep.value", ConfigType.BOOLEAN, "false",
            "Keep the bytes of values beside their columns.", None),
+    _table("key.format", ConfigType.STRING, KEY_FORMATS[0],
+           "What keys are: binary, or utf8; a key that is no text makes the record invalid.",
+           OneOf(KEY_FORMATS)),
     _table("name", ConfigType.STRING, "",
            "Name of the table; empty: the topic's, with _ for . and -.",
            Matching("(?:[A-Za-z0-9_]{1,200})?", "orders_eu")),
+    _table("on.conflict", ConfigType.STRING, CONFLICTS[0],
+           "Values whose schema does not fit a column: dlq (as ottla.table.invalid says), "
+           "new-column (name__type) or pause.",
+           OneOf(CONFLICTS)),
     _table("partition", ConfigType.STRING, PARTITIONS[0],
            "How rows are divided into directories.", OneOf(PARTITIONS)),
     _table("retention.ms", ConfigType.LONG, "-1",
@@ -63,9 +72,15 @@ TABLE_CONFIGS: Final = (
     _table("target.file.bytes", ConfigType.LONG, str(256 * MIB),
            "Start a new data file at about this size.", Between(16 * MIB, 1024 * MIB)),
     _table("value.format", ConfigType.STRING, "raw",
-           "What values are: raw bytes, or json or avro of ottla.table.value.schema.",
+           "What values are: raw bytes; json, avro or protobuf of ottla.table.value.schema; "
+           "registry, with the schema that each value names; registry-latest, with the newest "
+           "one of the subject.",
            OneOf(VALUE_FORMATS)),
+    _table("value.message", ConfigType.STRING, "",
+           "Name of the Protobuf message; empty: the first one of the schema.", None),
     _table("value.schema", ConfigType.STRING, "",
-           "The Avro schema, or the columns of JSON as Spark's DDL: shop string, amount double.",
+           "The schema, or the columns of JSON as Spark's DDL: shop string, amount double.",
            None),
+    _table("value.subject", ConfigType.STRING, "",
+           "Subject of the registry; empty: the topic's name and -value.", None),
 )  # fmt: skip

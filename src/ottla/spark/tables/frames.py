@@ -25,6 +25,7 @@ from ottla.client.errors import BadArgument
 from ottla.metadata.names import table_name
 from ottla.spark.client_settings import client_settings
 from ottla.spark.errors import BadOption
+from ottla.spark.typed_options import table_option
 from ottla.tables.archive import DAY, day_roots
 from ottla.tables.reading import Pinned, pin
 from ottla.tables.topic_table import DEFAULT_BOOTSTRAP, blocking
@@ -69,14 +70,15 @@ def table(
     `since` and `until` choose rows by `_timestamp`, `at` ends the frame at offsets or at a time,
     `where` is a condition in SQL. `tail=False` reads the table alone. `mode="latest"` keeps the
     last row of each key, without tombstones. `options` are options of `format("ottla")`, such as
-    `kafka.security.protocol`.
+    `kafka.security.protocol` and `schemaRegistryUrl`.
     """
     if mode not in ("all", "latest"):
         raise BadOption(f"mode is all or latest, not {mode!r}")
     given = _given(bootstrap, options)
     settings = client_settings({name.lower(): text for name, text in given.items()}, writes=False)
     try:
-        pinned = _pinned(settings, topic, at, since, until, tail, not fail_on_data_loss)
+        registry = {name.lower(): text for name, text in given.items()}.get("schemaregistryurl")
+        pinned = _pinned(settings, topic, at, since, until, tail, not fail_on_data_loss, registry)
     except BadArgument as error:
         raise BadOption(str(error)) from None
     if len(pinned.view.files) > MAX_FILES:
@@ -118,6 +120,7 @@ def _pinned(
     until: str | datetime | None,
     tail: bool,
     accept_loss: bool,
+    registry_url: str | None,
 ) -> Pinned:
     return blocking(
         pin(
@@ -130,6 +133,7 @@ def _pinned(
             accept_loss=accept_loss,
             security=settings.security,
             api_timeout=settings.api_timeout,
+            registry_url=registry_url,
         )
     )
 
@@ -214,14 +218,16 @@ def _tail(
         "failOnDataLoss": str(fail_on_data_loss).lower(),
     }
     made_by = pinned.settings
-    if made_by is None or made_by.value_format == "raw":
+    if made_by is None or (made_by.value_format == "raw" and made_by.key_format == "binary"):
+        for name in [one for one in options if one.lower().startswith("schemaregistry")]:
+            del options[name]  # no value needs it
         log = spark.read.format("ottla").options(**options, includeHeaders="true").load()
         named = [(name, expr(text)) for name, text in _OF_LOG.items()]
     else:
-        options["valueFormat"] = made_by.value_format
-        options["valueSchema"] = made_by.value_schema
-        options["keepValue"] = str(made_by.keep_value).lower()
-        options["invalid"] = "drop"
+        options["valueFormat"] = "table"
+        options["valueTable"] = table_option(pinned)
+        if not any(one.lower() == "schemaregistryurl" for one in options):
+            options["schemaRegistryUrl"] = pinned.registry_url or ""
         log = spark.read.format("ottla").options(**options).load()
         named = [(name, log[f"`{name.replace('`', '``')}`"]) for name in log.columns]
         named.append((DAY, expr(_DAY.format("_timestamp"))))

@@ -17,8 +17,8 @@ from ottla.spark.errors import DataLoss
 from ottla.spark.log.reading import read_ranges
 from ottla.spark.options import LOG
 from ottla.tables.archive import dataset_of
-from ottla.tables.converting import raw_columns
 from ottla.tables.errors import FileGone
+from ottla.tables.rows import raw_columns
 from ottla.wire.arrow import SCHEMA
 
 if TYPE_CHECKING:
