@@ -27,6 +27,7 @@ from ottla.client.producer.producer import Producer
 from ottla.client.reader.reader import Reader
 from ottla.client.share.consumer import ShareConsumer
 from ottla.client.transactions.transaction import Transaction
+from ottla.schemas.registry_client import SchemaRegistry
 from ottla.streams.streamer import connect
 
 if TYPE_CHECKING:
@@ -50,7 +51,10 @@ class Family(NamedTuple):
         }
 
 
-CLIENTS = Family("ottla.sync", (Admin, Consumer, Producer, Reader, ShareConsumer, Transaction))
+CLIENTS = Family(
+    "ottla.sync",
+    (Admin, Consumer, Producer, Reader, SchemaRegistry, ShareConsumer, Transaction),
+)
 STREAMS = Family(
     "ottla.sync.streams",
     (streams.Streamer, streams.Consumer, streams.Producer, streams.Delivery),

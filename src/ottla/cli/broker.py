@@ -256,6 +256,7 @@ def _run_nodes(config: BrokerConfig, setup: Setup) -> NoReturn:
     def announce(served: Served) -> None:
         _tell_ready(served.addresses, setup.secured, served.problem)
         _tell_console(served.console)
+        _tell_registry(served.registry)
 
     try:
         status = run_nodes(config, setup, announce)
@@ -275,8 +276,7 @@ def _announce(node: Node, secured: Path | None) -> None:
         problem = admin_problem(secured, node.image)
     _tell_ready(node.addresses, secured, problem)
     _tell_console(None if node.console is None else node.console.url)
-    if node.registry_url is not None:
-        print(f"ottla broker: schema registry at {node.registry_url}", file=sys.stderr, flush=True)
+    _tell_registry(node.registry_url)
 
 
 def _tell_ready(
@@ -290,6 +290,11 @@ def _tell_ready(
         from ottla.broker.running.secure import CLIENT_FILE
 
         print(f"client settings of the user admin: {secured / CLIENT_FILE}", flush=True)
+
+
+def _tell_registry(url: str | None) -> None:
+    if url is not None:
+        print(f"ottla broker: schema registry at {url}", file=sys.stderr, flush=True)
 
 
 def _tell_console(url: str | None) -> None:

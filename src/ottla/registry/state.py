@@ -235,9 +235,14 @@ class State:
 
     def named(self, *, deleted: bool = False) -> Iterator[str]:
         """Subjects that have versions."""
-        for name, versions in self.subjects.items():
-            if any(deleted or not one.deleted for one in versions.by_number.values()):
-                yield name
+        return (name for name in self.subjects if self.has(name, deleted=deleted))
+
+    def has(self, subject: str, *, deleted: bool = False) -> bool:
+        """Whether a subject has versions."""
+        versions = self.subjects.get(subject)
+        return versions is not None and any(
+            deleted or not one.deleted for one in versions.by_number.values()
+        )
 
     def referrers_of(self, place: Place, *, deleted: bool) -> list[Version]:
         """The versions that reference one; soft-deleted ones only if asked for."""

@@ -61,12 +61,28 @@ def subjects(
     state: State, sees: Sees, *, prefix: str = "", deleted: bool = False, only: bool = False
 ) -> list[str]:
     """Names in order; `only` those that are soft-deleted whole."""
-    live = set(state.named()) if only else set()
-    return sorted(
+    names = list(state.subjects)
+    return sorted(among(state, names, sees, prefix=prefix, deleted=deleted, only=only))
+
+
+def among(
+    state: State,
+    names: Iterable[str],
+    sees: Sees,
+    *,
+    prefix: str = "",
+    deleted: bool = False,
+    only: bool = False,
+) -> list[str]:
+    """Those of the names that are listed; `only` those that are soft-deleted whole."""
+    return [
         name
-        for name in state.named(deleted=deleted or only)
-        if name not in live and name.startswith(prefix) and sees(name)
-    )
+        for name in names
+        if name.startswith(prefix)
+        and state.has(name, deleted=deleted or only)
+        and not (only and state.has(name))
+        and sees(name)
+    ]
 
 
 def contexts(state: State, sees: Sees) -> list[str]:

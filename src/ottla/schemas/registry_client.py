@@ -211,11 +211,11 @@ class SchemaRegistry:
     def __init__(
         self, url: str, *, security: Protected | None = None, timeout: float = 10.0
     ) -> None:
-        self.blocking = BlockingRegistry(url, security=security, timeout=timeout)
+        self._blocking = BlockingRegistry(url, security=security, timeout=timeout)
 
     @property
     def url(self) -> str:
-        return self.blocking.url
+        return self._blocking.url
 
     async def register(
         self,
@@ -332,7 +332,7 @@ class SchemaRegistry:
         return [int(await self._ask("DELETE", path, query))]
 
     async def close(self) -> None:
-        await asyncio.to_thread(self.blocking.close)
+        await asyncio.to_thread(self._blocking.close)
 
     async def __aenter__(self) -> Self:
         return self
@@ -341,14 +341,14 @@ class SchemaRegistry:
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
-        traceback: TracebackType | None,
+        trace: TracebackType | None,
     ) -> None:
         await self.close()
 
     async def _ask(
         self, method: str, path: str, query: Mapping[str, object] | None = None, body: Any = None
     ) -> Any:
-        return await asyncio.to_thread(self.blocking.request, method, path, query, body)
+        return await asyncio.to_thread(self._blocking.request, method, path, query, body)
 
 
 def schema_of(answer: Mapping[str, Any]) -> Schema:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ottla.sync.consumer import Consumer
     from ottla.sync.producer import Producer
     from ottla.sync.reader import Reader
+    from ottla.sync.schema_registry import SchemaRegistry
     from ottla.sync.share_consumer import ShareConsumer
     from ottla.sync.streams.streamer import connect
     from ottla.sync.transaction import Transaction
@@ -38,6 +39,7 @@ __all__ = [
     "Consumer",
     "Producer",
     "Reader",
+    "SchemaRegistry",
     "ShareConsumer",
     "Transaction",
     "WrongPlace",
@@ -49,6 +51,7 @@ _HOMES = {
     "Consumer": "ottla.sync.consumer",
     "Producer": "ottla.sync.producer",
     "Reader": "ottla.sync.reader",
+    "SchemaRegistry": "ottla.sync.schema_registry",
     "ShareConsumer": "ottla.sync.share_consumer",
     "Transaction": "ottla.sync.transaction",
     "WrongPlace": "ottla.client.errors",

@@ -19,7 +19,16 @@ from ottla.client.errors import BrokerUnreachable
 from ottla.client.reader.types import Record
 from ottla.client.share.types import ShareRecord, UnacknowledgedRecords
 from ottla.client.transactions.transaction import Transaction as AsyncTransaction
-from ottla.sync import Admin, Producer, Reader, ShareConsumer, Transaction, WrongPlace, connect
+from ottla.sync import (
+    Admin,
+    Producer,
+    Reader,
+    SchemaRegistry,
+    ShareConsumer,
+    Transaction,
+    WrongPlace,
+    connect,
+)
 from ottla.sync.twin import Portal
 from scripts.generate_sync import INTERNAL, main, without_async
 
@@ -33,6 +42,7 @@ TWINS: list[tuple[type, type]] = [
     (ottla.Admin, Admin),
     (ottla.Producer, Producer),
     (ottla.Reader, Reader),
+    (ottla.SchemaRegistry, SchemaRegistry),
     (ottla.ShareConsumer, ShareConsumer),
     (AsyncTransaction, Transaction),
     *((getattr(streams, name), getattr(sync_streams, name)) for name in sync_streams.__all__[:-1]),

@@ -17,6 +17,7 @@ from ottla.registry.requests import (
     SetConfig,
     SetMode,
 )
+from ottla.registry.routes import merged
 from ottla.registry.state import COMPATIBILITY, GROUP, State
 from ottla.registry.views import by_guid, by_id, must_fit, referenced_by, subjects, version
 from ottla.schemas.compatibility import Level
@@ -333,3 +334,10 @@ def test_looking_answers_what_a_function_reads(registry: Driver) -> None:
 
     assert registry.ask(Look(view), Done).value == ["a"]
     assert content(registry.replayed().state) == content(registry.state)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 7, 8, 9])
+async def test_case_24_a_long_listing_is_sorted_in_turns(count: int) -> None:
+    names = [f"{number * 7 % 101:03}" for number in range(100)]
+    parts = [sorted(names[at::count]) for at in range(count)]
+    assert await merged(parts) == (sorted(names) if count else [])

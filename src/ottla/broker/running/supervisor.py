@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla.broker.access.listeners import REGISTRY, check_exposure
+from ottla.broker.access.listeners import REGISTRY, WILDCARDS, check_exposure, endpoint_url
 from ottla.broker.errors import CannotListen
 from ottla.broker.membership.places import node_paths
 from ottla.broker.running.binding import bound
@@ -56,6 +56,7 @@ from ottla.cluster.supervise import (
     supervision_of,
 )
 from ottla.log.directory import DataDirectory, DirectoryLocked, hold_lock
+from ottla.metadata.image import Endpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -102,6 +103,8 @@ class Served:
     problem: str | None
     console: str | None
     """The URL of the console, if there is one."""
+    registry: str | None
+    """The URL at which all nodes serve the schema registry, if they do."""
 
 
 def run_nodes(config: BrokerConfig, setup: Setup, on_ready: Callable[[Served], None]) -> int:
@@ -359,9 +362,17 @@ class Supervisor:
                 if self.console is not None:
                     self.console.start()
                 console = None if self.console is None else self.console.url
-                self._on_ready(Served(addresses, self._problem, console))
+                self._on_ready(Served(addresses, self._problem, console, self._registry_url()))
             case Exit(status):
                 self._status = status
+
+    def _registry_url(self) -> str | None:
+        registry = self._settings.registry_listener
+        if registry is None:
+            return None
+        host, port = self._sockets[registry.name][0].getsockname()[:2]
+        host = "127.0.0.1" if registry.host in WILDCARDS else host
+        return endpoint_url(Endpoint(host, port, registry.protocol))
 
     def _kill(self, node_id: int, number: signal.Signals) -> None:
         process = self._processes.get(node_id)
