@@ -217,6 +217,11 @@ class SchemaRegistry:
     def url(self) -> str:
         return self._blocking.url
 
+    @property
+    def blocking(self) -> BlockingRegistry:
+        """Internal: the requests themselves, for code that has threads of its own."""
+        return self._blocking
+
     async def register(
         self,
         subject: str,
