@@ -84,15 +84,26 @@ def iter_records(batch: RecordBatch, *, limit: int = DECOMPRESSION_HARD_LIMIT) -
     return map(Record._make, iter_fields(batch, limit=limit))
 
 
-def iter_fields(batch: RecordBatch, *, limit: int = DECOMPRESSION_HARD_LIMIT) -> Iterator[Fields]:
-    """Like `iter_records`, but yields the fields instead of `Record` objects."""
+def iter_fields(
+    batch: RecordBatch, *, limit: int = DECOMPRESSION_HARD_LIMIT, first_offset: int = 0
+) -> Iterator[Fields]:
+    """Like `iter_records`, but yields the fields instead of `Record` objects.
+
+    Records that must lie before `first_offset` are passed over by their lengths, unread; those that
+    only may do so come, too.
+    """
     where = f"batch at offset {batch.base_offset}"
     block = decompress(codec_of(batch.attributes), batch.payload, limit=limit, where=where)
     append_time = batch.max_timestamp if batch.is_log_append_time else None
     reader = _RecordReader(block, where)
     data = bytes(block)
     last_delta = -1
-    for index in range(batch.record_count):
+    passed = 0
+    if first_offset > batch.base_offset:
+        # Deltas rise, so at most so many records are left from `first_offset` on.
+        passed = max(0, batch.record_count - max(0, batch.last_offset - first_offset + 1))
+        reader.skip(data, passed)
+    for index in range(passed, batch.record_count):
         if reader.position == len(block):
             raise RecordCountMismatch(f"{batch.record_count} records", index, where)
         plain = _read_plain(data, reader.position)
@@ -230,6 +241,25 @@ class _RecordReader:
             left = f"{self.end - self.position} more bytes"
             raise RecordError("the record to end with its headers", left, self.where)
         return timestamp_delta, offset_delta, key, value, headers
+
+    def skip(self, data: bytes, count: int) -> None:
+        """Pass over so many records of the block, whose bytes are `data`."""
+        at = self.position
+        try:
+            for _ in range(count):
+                size = data[at]
+                if size < 128 and not size & 1:
+                    at += 1 + (size >> 1)
+                elif not size & 1 and data[at + 1] < 128:
+                    at += 2 + ((size + (data[at + 1] << 7) - 128) >> 1)
+                else:
+                    self.position = self.start = at
+                    at = self._end_of("record", self._varint())
+        except IndexError:
+            at = len(data) + 1
+        if at > len(data):
+            raise LengthPastEnd(f"{count} records", "the end of the batch", self.where)
+        self.position = at
 
     def _skip_attributes(self) -> None:
         if self.position == self.end:

@@ -30,6 +30,7 @@ from ottla.wire.records import (
     Record,
     _read_plain,
     _RecordReader,
+    iter_fields,
     iter_records,
     read_control_record,
 )
@@ -226,6 +227,29 @@ def test_compression_errors_pass_through() -> None:
     bomb = opened(build_batch([Record(0, 0, None, bytes(2_000))], codec=Codec.LZ4))
     with pytest.raises(DecompressedTooLarge):
         list(iter_records(bomb, limit=1_000))
+
+
+@given(
+    record_lists(max_size=8), st.sets(st.integers(0, 7)), st.integers(0, 12), st.integers(0, 200)
+)
+def test_records_before_an_offset_can_be_passed_over(
+    records: list[Record], gone: set[int], first: int, size: int
+) -> None:
+    """With gaps of compaction and lengths of one, two and three bytes."""
+    large = [one._replace(value=bytes(size * size)) for one in records]
+    kept = [one for one in large if one.offset not in gone]
+    batch = opened(build_batch(kept))
+    found = [one for one in iter_fields(batch, first_offset=first) if one[0] >= first]
+    assert found == [tuple(one) for one in kept if one.offset >= first]
+
+
+@given(st.binary(max_size=60), st.integers(-3, 10), st.integers(0, 12))
+def test_passing_over_nonsense_raises_record_errors_only(
+    payload: bytes, count: int, first: int
+) -> None:
+    batch = read_batch(memoryview(with_payload(payload, count=count)))
+    with contextlib.suppress(RecordError):
+        list(iter_fields(batch, first_offset=first))
 
 
 MUTATION = st.tuples(st.integers(16, 500), st.integers(0, 255))

@@ -115,8 +115,10 @@ def _records(chunk: Chunk, verify_crc: bool) -> Iterator[Record]:
         if verify_crc:
             batch.verify_crc()
         kind = int(batch.is_log_append_time)
-        for offset, timestamp, key, value, headers in iter_fields(batch):
-            if chunk.start <= offset and (chunk.end is None or offset < chunk.end):
+        for offset, timestamp, key, value, headers in iter_fields(batch, first_offset=chunk.start):
+            if chunk.end is not None and offset >= chunk.end:
+                break
+            if chunk.start <= offset:
                 yield Record(
                     chunk.topic, chunk.partition, offset, timestamp, kind, key, value, headers
                 )
