@@ -18,6 +18,7 @@ from ottla.schemas.avro_program import compile_avro
 from ottla.schemas.avro_tree import tree_of
 from ottla.schemas.ddl import parse_ddl
 from ottla.schemas.framing_kernels import split_column
+from ottla.schemas.json_flat import flat_reader
 from ottla.schemas.model import Kind, Schema
 from ottla.schemas.parsing import parse
 from ottla.schemas.proto_columns import proto_fields
@@ -37,6 +38,7 @@ message R {
 }
 message R2 { bytes x = 1; repeated fixed64 y = 2; }
 """
+FLAT = b' { "a" : 12, "s":"x \xc3\xa9 0123456789", "t":"", "d":-1.25, "e":false, "u":null } '
 JSON = b'{"a":12,"s":"x\\u00e9 \xc3\xa9 0123456789","t":"2026-01-01T00:00:00.5+01:00","l":[1]}'
 
 
@@ -69,6 +71,8 @@ def main(seed: str, count: int) -> None:
     message = message_of(proto)
     wanted = [each for each in proto_fields(message) if each.name != "inner"]
     columns = json_columns.JsonColumns(parse_ddl("a int, s string, t timestamp, l array<int>"))
+    flat = flat_reader(list(parse_ddl("a int, s string, t string, d double, e boolean")))
+    assert flat is not None
     bad = 0
     for _ in range(count):
         maker = RandomAvro(rng)
@@ -83,6 +87,10 @@ def main(seed: str, count: int) -> None:
         values = [damaged(rng, wire + rng.randbytes(9)) for _ in range(20)]
         bad += int((compile_proto(message, wanted).run(spans(values))[1] != 0).sum())
         bad += int((columns.read(spans([damaged(rng, JSON) for _ in range(20)]))[1] != 0).sum())
+        found = flat.read(spans([FLAT, *(damaged(rng, FLAT) for _ in range(20))]))
+        assert found is not None
+        assert 0 not in found[1]
+        bad += len(found[1])
     print(f"{count} rounds, {bad} bad")
 
 

@@ -1,5 +1,7 @@
 """JSON values to columns: `pyarrow.json` for whole blocks, Python for what it cannot take.
 
+0. If columns are neither nested nor decimals, `json_flat` takes the values that are plain objects.
+   The steps below are for the others, and for all values if many of them are.
 1. `json_kernels.frame` lets through values that are one object each, a line each.
 2. `pyarrow.json` reads the lines with an explicit schema. It refuses a block for one bad value, so
    a refused block is split, and a small one is read value by value in Python, which finds the bad
@@ -30,11 +32,14 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from ottla.schemas import json_kernels, names
+from ottla.schemas.json_flat import flat_reader
 from ottla.schemas.reasons import Reason
 from ottla.wire.arrow import memory
 from ottla.wire.kernels.validate import address_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ottla.schemas.spans import Spans
     from ottla.wire.kernels.jit import I64, U8
 
@@ -45,6 +50,8 @@ PARTS: Final = 8
 are found, and with more parts most of them would be too small."""
 BAD_SHARE: Final = 64
 """More than one bad value in so many: splitting costs more than reading all in Python."""
+OTHER_SHARE: Final = 4
+"""More than one value in so many is no plain object: all of them are read by the parser at once."""
 MOST_DIGITS: Final = 38
 
 _STATUS: Final = np.array(
@@ -67,9 +74,38 @@ class JsonColumns:
         name_of = names.source_of if self._is_plain else _own_name
         self._read_schema = pa.schema([_read_field(each, name_of) for each in columns])
         self._convert = _object_converter(list(columns), name_of)
+        self._flat = flat_reader(list(self._read_schema)) if self._is_plain else None
 
     def read(self, values: Spans) -> tuple[pa.RecordBatch, U8]:
         """A row for each value, null where it is bad or absent; and the reasons."""
+        found = None if self._flat is None else self._flat.read(values)
+        if found is None:
+            return self._parsed(values)
+        arrays, others = found
+        rows = len(values.begins)
+        if len(others) > rows // OTHER_SHARE:
+            return self._parsed(values)
+        reasons = np.zeros(rows, np.uint8)
+        batch = self._finished(arrays, reasons)
+        if not len(others):
+            return batch, reasons
+        rest, why = self._parsed(values.take(others))
+        reasons[others] = why
+        place = np.arange(rows)
+        place[others] = np.arange(rows, rows + len(others))
+        both = pa.Table.from_batches([batch, rest]).take(pa.array(place)).combine_chunks()
+        return both.to_batches()[0], reasons
+
+    def _finished(self, arrays: Sequence[pa.Array], reasons: U8) -> pa.RecordBatch:
+        """The columns of what was read, without the rows that turn out to be bad."""
+        finish = _Finish(reasons)
+        done = [
+            finish.column(array, column, None)
+            for array, column in zip(arrays, self.columns, strict=True)
+        ]
+        return _without(pa.RecordBatch.from_arrays(done, schema=self.columns), reasons)
+
+    def _parsed(self, values: Spans) -> tuple[pa.RecordBatch, U8]:
         rows = len(values.begins)
         reasons = np.zeros(rows, np.uint8)
         room = int(np.where(values.begins < 0, 0, values.ends - values.begins).sum()) + 3 * rows
@@ -83,13 +119,8 @@ class JsonColumns:
         lines_of = _Lines(text, lines, absent)
         found = _Isolation(lines_of, self._read_schema, self._is_plain, self._convert, reasons)
         table = pa.concat_tables(found.read(0, rows)) if used else self._read_schema.empty_table()
-        finish = _Finish(reasons)
-        arrays = [
-            finish.column(table.column(index).combine_chunks(), column, None)
-            for index, column in enumerate(self.columns)
-        ]
-        batch = pa.RecordBatch.from_arrays(arrays, schema=self.columns)
-        return _without(batch, reasons), reasons
+        arrays = [each.combine_chunks() for each in table.columns]
+        return self._finished(arrays, reasons), reasons
 
 
 class _Lines(NamedTuple):

@@ -59,7 +59,7 @@ def _is_white(byte: int) -> bool:
 
 
 @inlined
-def _plain_end(position: int, end: int) -> int:
+def plain_end(position: int, end: int) -> int:
     """Skip words of eight characters that need no look inside a text."""
     while position + 8 <= end:
         word = np.uint64(load_i64(position, 0))
@@ -81,7 +81,7 @@ def _plain_end(position: int, end: int) -> int:
 def _text_end(position: int, end: int) -> int:
     """What follows the text whose first character is at `position`; -1: not a text."""
     while True:
-        position = _plain_end(position, end)
+        position = plain_end(position, end)
         if position >= end:
             return -1
         byte = byte_at(position)
