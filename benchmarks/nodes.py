@@ -5,7 +5,9 @@
 - cost: processor time of all processes for a record, two nodes against one. With a generator beside
   them, two cores cannot show how much faster two nodes are; how much more they cost says how much
   two cores carry. Once each node leads as many partitions as the one does, so that its requests are
-  as large; once two nodes share as many, so that each has half of a request.
+  as large; once two nodes share as many, so that each has half of a request. Producers have several
+  requests in flight, and so has this one; what it costs without is shown besides, because then each
+  request has a durable write of its own, whatever its size.
 - supervisor: one node process below a supervisor against a broker without one.
 - throughput: two nodes against one, where the generator can have a processor of its own.
 - kill: from SIGKILL of a node until it acknowledges the next record.
@@ -43,9 +45,11 @@ PARTITIONS: Final = 12
 TOPIC: Final = "records"
 RECORDS: Final = 32  # of 500 bytes in a batch
 REQUESTS: Final = 200 if QUICK else 600  # each with a batch for every partition of its node
-WARM_REQUESTS: Final = 50  # logs and files of the journal are there after these
+# After so much, logs and files of the journal are there, and the cache of tails is full: memory
+# that is new to a process costs it more than memory that it has used before.
+WARM_BYTES: Final = 72 * 1024**2
 SLICE: Final = 20  # requests of one side before it is the other's turn
-WINDOW: Final = 4  # requests in flight to a node, so that it never waits for the generator
+WINDOW: Final = 4  # requests in flight to a node; Kafka's producers have five
 PASSES: Final = 4  # that read all of a round
 SETTLE_SECONDS: Final = 1.5  # until the journal rests
 THROUGHPUT_CORES: Final = 3
@@ -168,23 +172,22 @@ class Load:
             for client, mine in self._nodes
         ]
         self.partitions = sum(len(mine) for _, mine in self._nodes)
-        self.produce(WARM_REQUESTS)
+        self._warm()
 
-    def produce(self, requests: int) -> float:
-        """So many requests to each node, one after the other; seconds.
+    def _warm(self) -> None:
+        for client, frame in self._frames:
+            _send(client, frame, WARM_BYTES // len(frame), WINDOW)
+
+    def produce(self, requests: int, window: int = WINDOW) -> float:
+        """So many requests to each node, `window` of them in flight; seconds.
 
         A node has its requests in a row, so that it is as warm as on a processor of its own. On two
         that all share, changing nodes with each request costs 1.1 to 1.4 times as much.
         """
-        began = time.perf_counter()
-        for client, frame in self._frames:
-            for _ in range(requests):
-                client.send_bytes(frame)
-                client.receive_frame()
-        return time.perf_counter() - began
+        return sum(_send(client, frame, requests, window) for client, frame in self._frames)
 
     def produce_at_once(self, requests: int) -> float:
-        """So many requests to each node, `WINDOW` of them in flight there; seconds."""
+        """The same to all nodes at once; seconds."""
         began = time.perf_counter()
         for number in range(requests + WINDOW):
             if number >= WINDOW:
@@ -213,6 +216,16 @@ class Load:
     def close(self) -> None:
         for client, _ in self._nodes:
             client.close()
+
+
+def _send(client: RawClient, frame: bytes, requests: int, window: int) -> float:
+    began = time.perf_counter()
+    for number in range(requests + window - 1):
+        if number < requests:
+            client.send_bytes(frame)
+        if number >= window - 1:
+            client.receive_frame()
+    return time.perf_counter() - began
 
 
 SIZE: Final = len(records(RECORDS))
@@ -245,18 +258,20 @@ def in_turns(sides: Sequence[Load], turn: int) -> Sequence[Load]:
 def cost_rows() -> list[Row]:
     """Requests to two nodes are as large as those to one, as with twice the partitions, or half."""
     rows = _costs("12 partitions a node", per_node=True)
-    return rows + _costs("12 partitions in all", per_node=False)
+    rows += _costs("12 partitions in all", per_node=False)
+    return rows + _costs("12 partitions in all, one request at a time", per_node=False, window=1)
 
 
-def _costs(what: str, *, per_node: bool) -> list[Row]:
+def _costs(what: str, *, per_node: bool, window: int = WINDOW) -> list[Row]:
     produced: tuple[list[float], list[float]] = ([], [])
     consumed: tuple[list[float], list[float]] = ([], [])
 
     def rows() -> list[Row]:
-        return [
-            _row(f"processor time of a produced record, {what}, 2 nodes, peer 1", produced, 1.15),
-            _row(f"processor time of a consumed record, {what}, 2 nodes, peer 1", consumed, 1.10),
-        ]
+        of_produced = f"processor time of a produced record, {what}, 2 nodes, peer 1"
+        of_consumed = f"processor time of a consumed record, {what}, 2 nodes, peer 1"
+        if window == 1:
+            return [_row(of_produced, produced, None)]
+        return [_row(of_produced, produced, 1.15), _row(of_consumed, consumed, 1.10)]
 
     brokers = Nodes(2), Nodes(1, supervised=False)
     with loads(*brokers, partitions=PARTITIONS, per_node=per_node) as sides:
@@ -266,11 +281,13 @@ def _costs(what: str, *, per_node: bool) -> list[Row]:
             before = [load.broker.cpu_seconds() for load in sides]
             for part_ in range(REQUESTS // SLICE):
                 for load in in_turns(sides, turn + part_):
-                    load.produce(SLICE)
+                    load.produce(SLICE, window)
             for index, load in enumerate(sides):
                 used = load.broker.cpu_seconds() - before[index]
                 produced[index].append(used / load.records_of(REQUESTS) * 1e6)
             time.sleep(SETTLE_SECONDS)
+            if window == 1:
+                return
             costs: dict[Load, list[float]] = {load: [] for load in sides}
             for number in range(PASSES):
                 for load in in_turns(sides, turn + number):
@@ -324,15 +341,17 @@ def _rates(
             os.sched_setaffinity(0, {core})
 
         def one_round(turn: int) -> None:
-            seconds = dict.fromkeys(sides, 0.0)
+            seconds: dict[Load, list[float]] = {load: [] for load in sides}
             before = [load.broker.cpu_seconds() for load in sides]
             for part_ in range(REQUESTS // SLICE):
                 for load in in_turns(sides, turn + part_):
                     produce = load.produce if core is None else load.produce_at_once
-                    seconds[load] += produce(SLICE)
+                    seconds[load].append(produce(SLICE))
             for index, load in enumerate(sides):
                 count = load.records_of(REQUESTS)
-                rates[index].append(count / seconds[load])
+                # Of most turns: one in which something else had the disk or the processor says
+                # nothing about either of them.
+                rates[index].append(load.records_of(SLICE) / statistics.median(seconds[load]))
                 costs[index].append((load.broker.cpu_seconds() - before[index]) / count * 1e6)
 
         return until_clear(one_round, rows, ROUNDS, MAX_ROUNDS)

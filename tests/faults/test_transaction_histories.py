@@ -5,7 +5,7 @@ transformers, with ids of their own and one that both processes use. Meanwhile t
 killed, or kills itself between a decision and its markers, or processes are, or connections are
 cut. `transaction_histories` judges the records, and the scans that were made meanwhile.
 
-OTTLA_SEED=n runs the history of that seed alone.
+OTTLA_TEST_SEED=n runs the history of that seed alone.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 SEEDS: Final = (
-    [int(os.environ["OTTLA_SEED"])]
-    if "OTTLA_SEED" in os.environ
+    [int(os.environ["OTTLA_TEST_SEED"])]
+    if "OTTLA_TEST_SEED" in os.environ
     else list(range(100 if soak() else 1))
 )
 TOPIC: Final = "lists"

@@ -1,8 +1,9 @@
 """An hour of four flows under a steady load, with something killed every two minutes.
 
-`OTTLA_SOAK_MINUTES` and `OTTLA_SOAK_KILL_SECONDS` make it shorter, `OTTLA_SEED` repeats a choice of
-kills. On disk it takes about 90 bytes for each record, 6 GB in an hour: nothing is deleted on the
-way, since a flow that lags must lose nothing, and there has to be twice that much room.
+`OTTLA_SOAK_MINUTES` and `OTTLA_SOAK_KILL_SECONDS` make it shorter, `OTTLA_TEST_SEED` repeats a
+choice of kills. On disk it takes about 90 bytes for each record, 6 GB in an hour: nothing is
+deleted on the way, since a flow that lags must lose nothing, and there has to be twice that much
+room.
 """
 
 from __future__ import annotations
@@ -76,8 +77,8 @@ GROUP_CONFIG: Final = {
 # What it checks is a promise of our own: one failure is the finding.
 @pytest.mark.flaky(reruns=0)
 def test_case_56_four_flows_for_an_hour(tmp_path: Path) -> None:
-    seed = int(os.environ.get("OTTLA_SEED", "0")) or random.randrange(1, 2**32)
-    say(f"OTTLA_SEED={seed}, {MINUTES:g} minutes, {RATE:,} records a second")
+    seed = int(os.environ.get("OTTLA_TEST_SEED", "0")) or random.randrange(1, 2**32)
+    say(f"OTTLA_TEST_SEED={seed}, {MINUTES:g} minutes, {RATE:,} records a second")
     chance = random.Random(seed)
     needed = int(MINUTES * 60 * RATE * BYTES_ON_DISK)
     free = shutil.disk_usage(tmp_path).free

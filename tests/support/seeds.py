@@ -12,8 +12,8 @@ FIXED: Final = 20_261_116
 
 
 def run_seed() -> int:
-    """OTTLA_SEED if that is set, to repeat a run; printed, so that a failure shows it."""
-    given = int(os.environ.get("OTTLA_SEED", "0"))
+    """OTTLA_TEST_SEED if that is set, to repeat a run; printed, so that a failure shows it."""
+    given = int(os.environ.get("OTTLA_TEST_SEED", "0"))
     seed = given or (random.randrange(1, 2**31) if soak() else FIXED)
-    print(f"OTTLA_SEED={seed}")
+    print(f"OTTLA_TEST_SEED={seed}")
     return seed
