@@ -164,6 +164,24 @@ def test_what_a_table_does_not_have_is_left_to_the_log() -> None:
 
 
 @pytest.mark.parametrize(
+    ("conversion", "is_read"),
+    [
+        ('{"value.format":"json","value.schema":"value binary"}', False),
+        ('{"value.format":"registry"}', False),
+        ('{"value.format":"registry","keep.value":"true"}', True),
+        ('{"headers":"false"}', False),
+        ('{"key.format":"utf8"}', True),
+    ],
+)
+def test_a_table_that_does_not_keep_bytes_and_headers_is_left_alone(
+    conversion: str, is_read: bool
+) -> None:
+    one = Range("orders", ID, 0, 10, 100)
+    found = covered([one], {"orders": snapshot(ottla_conversion=conversion)}, 50)
+    assert found.archived == ([one] if is_read else [])
+
+
+@pytest.mark.parametrize(
     ("options", "said"),
     [
         ({"table": "always"}, "table is off or auto"),

@@ -24,6 +24,7 @@ from ottla.tables.iceberg import open_snapshot
 from ottla.tables.names import topic_id_text
 from ottla.tables.pointer import read_pointers
 from ottla.tables.position import DROPPED, load_holes, load_offsets
+from ottla.tables.settings import converted_by
 from ottla.tables.views import HOLES, TOPIC_ID
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ def _had(snapshot: Snapshot, one: Range) -> tuple[int, int]:
     first = load_offsets(properties.get("ottla.first", "{}")).get(one.partition)
     if properties.get(TOPIC_ID) != topic_id or first is None:
         return nothing
-    if "value" not in snapshot.columns.names:
+    if not _has_values(one.topic, snapshot):
         return nothing
     dropped = load_offsets(properties.get(DROPPED, "{}")).get(one.partition, 0)
     low = max(one.first, first, dropped)
@@ -136,6 +137,14 @@ def _had(snapshot: Snapshot, one: Range) -> tuple[int, int]:
         if hole.partition == one.partition and hole.start < high and low < hole.end:
             return nothing
     return (low, high) if low < high else nothing
+
+
+def _has_values(topic: str, snapshot: Snapshot) -> bool:
+    """Whether the table keeps values as bytes, and headers; a column `value` may be a field's."""
+    made_by = converted_by(topic, snapshot.properties.get("ottla.conversion", "{}"))
+    if made_by is None or "value" not in snapshot.columns.names:
+        return False
+    return made_by.headers and (made_by.value_format == "raw" or made_by.keep_value)
 
 
 def _may_have(file: DataFile, one: Range) -> bool:
