@@ -10,8 +10,10 @@ import os
 import shutil
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
+import urllib.request
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from playwright.sync_api import sync_playwright
 
@@ -19,6 +21,9 @@ from ottla.schemas.registry_client import SchemaRegistry
 from ottla.sync import Admin, Producer, ShareConsumer
 from ottla.tables.pointer import Pointer, encode_pointer
 from ottla.testing.embedded import EmbeddedBroker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 PAGES = {
     "overview": "c/local/",
@@ -49,6 +54,8 @@ SCHEMAS = (
 SHOPS = ("berlin", "rome", "oslo", "lisbon")
 FIGURES_S = 23
 """Rates need two samples."""
+SAMPLED_S = 11
+"""And one more comes."""
 
 
 def fill(producer: Producer, start: int, count: int) -> None:
@@ -85,13 +92,18 @@ async def register(url: str) -> None:
             await registry.register("orders-value", text, kind="avro")
 
 
-def main() -> None:
-    target = Path(sys.argv[1])
-    target.mkdir(parents=True, exist_ok=True)
-    chromium = os.environ.get("OTTLA_TEST_CHROMIUM") or shutil.which("chromium")
-    if chromium is None:
+def chromium() -> str:
+    """The browser; ends the program if there is none."""
+    found = os.environ.get("OTTLA_TEST_CHROMIUM") or shutil.which("chromium")
+    if found is None:
         sys.exit("no chromium; sh scripts/install_services.sh --all installs it")
-    with EmbeddedBroker(console=True, registry=True) as broker, sync_playwright() as playwright:
+    return found
+
+
+@contextmanager
+def stage() -> Iterator[EmbeddedBroker]:
+    """A broker with its console, whose pages all have something to show."""
+    with EmbeddedBroker(console=True, registry=True) as broker:
         broker.create_topic("orders", partitions=3)
         for name in ("payments", "telemetry", "dlq.orders"):
             broker.create_topic(name, partitions=2)
@@ -102,9 +114,8 @@ def main() -> None:
             admin.alter_group_offsets(
                 "billing", {("orders", 0): 120, ("orders", 1): 300, ("orders", 2): 260}
             )
-            letters(producer, 9)
-            with ThreadPoolExecutor() as pool:  # Playwright has a loop in this thread
-                pool.submit(asyncio.run, register(broker.registry_url)).result()
+            admin.alter_group_offsets("reports", {("payments", 0): 0, ("payments", 1): 0})
+            asyncio.run(register(broker.registry_url))
             admin.create_topic("ottla.tables", 1, configs={"cleanup.policy": "compact"})
             position = {0: 280, 1: 300, 2: 300}
             pointer = Pointer(
@@ -115,7 +126,14 @@ def main() -> None:
             admin.alter_configs(
                 "group", "warehouse", {"errors.deadletterqueue.topic.name": "dlq.orders"}
             )
-            admin.alter_group_offsets("reports", {("payments", 0): 0, ("payments", 1): 0})
+            # Rates and attention need samples, which the console takes once somebody looks.
+            urllib.request.urlopen(f"{broker.console_url}c/local/").close()
+            began = time.monotonic()
+            letters(producer, 3)
+            while time.monotonic() - began < FIGURES_S:
+                fill(producer, 900, 30)
+                time.sleep(0.5)
+            letters(producer, 9)
             with ShareConsumer(
                 broker.bootstrap,
                 group="warehouse",
@@ -131,34 +149,35 @@ def main() -> None:
                     elif index % 31 != 5:
                         worker.acknowledge(record)
                 worker.commit()
-                browser = playwright.chromium.launch(
-                    executable_path=chromium, args=["--no-sandbox", "--disable-dev-shm-usage"]
-                )
-                warm = browser.new_page(base_url=broker.console_url)
-                warm.goto("c/local/")
-                began = time.monotonic()
-                while time.monotonic() - began < FIGURES_S:
-                    fill(producer, 900, 30)
-                    time.sleep(0.5)
-                for theme in ("light", "dark"):
-                    with browser.new_context(
-                        base_url=broker.console_url,
-                        color_scheme=theme,
-                        viewport={"width": 1280, "height": 800},
-                    ) as context:
-                        page = context.new_page()
-                        for name, path in PAGES.items():
-                            page.goto(path)
-                            page.wait_for_load_state("load")
-                            page.screenshot(path=target / f"console-{name}-{theme}.png")
-                with browser.new_context(
-                    base_url=broker.console_url, viewport={"width": 360, "height": 740}
-                ) as context:
-                    page = context.new_page()
-                    for name in ("overview", "messages", "window", "letters", "doctor"):
-                        page.goto(PAGES[name])
-                        page.screenshot(path=target / f"console-{name}-narrow.png")
-                browser.close()
+                time.sleep(SAMPLED_S)
+                yield broker
+
+
+def main() -> None:
+    target = Path(sys.argv[1])
+    target.mkdir(parents=True, exist_ok=True)
+    with stage() as broker, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=chromium(), args=["--no-sandbox", "--disable-dev-shm-usage"]
+        )
+        for theme in ("light", "dark"):
+            with browser.new_context(
+                base_url=broker.console_url,
+                color_scheme=theme,
+                viewport={"width": 1280, "height": 800},
+            ) as context:
+                page = context.new_page()
+                for name, path in PAGES.items():
+                    page.goto(path)
+                    page.screenshot(path=target / f"console-{name}-{theme}.png")
+        with browser.new_context(
+            base_url=broker.console_url, viewport={"width": 360, "height": 740}
+        ) as context:
+            page = context.new_page()
+            for name, path in PAGES.items():
+                page.goto(path)
+                page.screenshot(path=target / f"console-{name}-narrow.png")
+        browser.close()
 
 
 if __name__ == "__main__":

@@ -30,6 +30,13 @@ PAGES = (
     "c/local/queues/warehouse",
     "c/local/queues/warehouse/orders/0",
     "c/local/transactions",
+    "c/local/queues/warehouse/letters",
+    "c/local/tables",
+    "c/local/tables/orders",
+    "c/local/schemas",
+    "c/local/schemas/orders-value",
+    "c/local/security",
+    "c/local/doctor",
 )
 
 

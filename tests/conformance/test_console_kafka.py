@@ -3,30 +3,41 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
+import time
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet as pq
 import pytest
+from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
-from ottla import Admin, Producer, ShareConsumer
+from ottla import Admin, Producer, ProducerRecord, Reader, ShareConsumer
 from ottla.cli.top_state import VIEWS
 from ottla.cli.whole import app
 from ottla.client.cluster.view import TopicPartition
+from ottla.clock import SYSTEM
+from ottla.console import redrive
 from ottla.console import window as w
 from ottla.console.clusters import Cluster, ClusterSettings
+from ottla.console.letters import REDRIVE_TOPIC, Place
 from ottla.console.missing import Missing
+from ottla.console.serve import make_app
+from ottla.console.settings import ClusterSettings as ConsoleCluster
+from ottla.console.settings import Settings
 from ottla.console.views import group, queues
 from ottla.console.views.table import Table
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
 
     from ottla.client.share.types import AckKind
 
 TOPIC, GROUP, QUEUE = "console-orders", "console-billing", "console-warehouse"
 KEY = TopicPartition(TOPIC, 0)
 LONG_AGO = 1_600_000_000_000
+WAIT = 60.0
 
 
 @pytest.fixture
@@ -113,3 +124,137 @@ async def test_case_70_every_view_of_top(shop: str) -> None:
     assert QUEUE in {row["name"] for row in found["queues"]["queues"]["rows"]}
     [node] = found["overview"]["nodes"]
     assert node["free_bytes"] > 0
+
+
+@pytest.fixture
+def console(apache_bootstrap: str) -> Iterator[TestClient]:
+    settings = Settings(clusters=(ConsoleCluster("local", apache_bootstrap),))
+    with TestClient(make_app(settings), base_url="http://127.0.0.1:9095") as client:
+        yield client
+
+
+def until(client: TestClient, path: str, *texts: str) -> str:
+    """The page once it has these texts; what the cluster has not told yet is missing on it."""
+    end = time.monotonic() + WAIT
+    while not all(text in (page := client.get(path).text) for text in texts):
+        assert time.monotonic() < end, page
+    return page
+
+
+def filled(bootstrap: str, name: str, partitions: int, count: int) -> None:
+    async def fill() -> None:
+        async with Admin(bootstrap) as admin, Producer(bootstrap) as producer:
+            await admin.create_topic(name, partitions)
+            await producer.send_many(
+                name,
+                [
+                    ProducerRecord(
+                        b'{"n": %d, "shop": "%s"}' % (one, b"oslo" if one % 50 == 7 else b"rome"),
+                        partition=one % partitions,
+                        timestamp_ms=LONG_AGO + one * 1_000,
+                    )
+                    for one in range(count)
+                ],
+            )
+
+    asyncio.run(fill())
+
+
+def dropped(bootstrap: str, *names: str) -> None:
+    """The cluster is shared with other tests."""
+
+    async def drop() -> None:
+        async with Admin(bootstrap) as admin:
+            await admin.delete_topics(names)
+
+    asyncio.run(drop())
+
+
+def numbers(client: TestClient, topic: str, query: str) -> list[int]:
+    """All pages of the records that a query finds."""
+    found: list[int] = []
+    onward: str | None = ""
+    while onward is not None:
+        answer = client.get(f"/api/v1/c/local/topics/{topic}/messages?{query}&{onward}")
+        assert answer.status_code == 200, answer.text
+        found += [json.loads(one)["value"]["json"]["n"] for one in answer.text.splitlines()]
+        onward = answer.headers.get("ottla-next")
+    return found
+
+
+def test_case_34_40_and_44_records_of_apache_kafka(
+    apache_bootstrap: str, console: TestClient
+) -> None:
+    topic, count = "console-records", 300
+    filled(apache_bootstrap, topic, 3, count)
+    assert numbers(console, topic, "from=newest&rows=100") == list(reversed(range(count)))
+    assert numbers(console, topic, "from=oldest&rows=100") == list(range(count))
+    assert numbers(console, topic, "from=oldest&p=1&rows=100") == list(range(1, count, 3))
+    time_of = "2020-09-13T12:28:20Z"  # 100 s after the first
+    assert numbers(console, topic, f"from=time:{time_of}&rows=500") == list(range(100, count))
+    oslo = [one for one in range(count) if one % 50 == 7]
+    assert numbers(console, topic, "from=oldest&contains=oslo") == oslo
+    where = "value.n%20%3E%20100%20%26%26%20value.shop%20%3D%3D%20%22oslo%22"
+    found = numbers(console, topic, f"from=oldest&where={where}")
+    assert found == [one for one in oslo if one > 100]
+    lines = console.get(f"/c/local/topics/{topic}/download?format=jsonl").text.splitlines()
+    assert sorted(json.loads(one)["value"]["json"]["n"] for one in lines) == list(range(count))
+    file = console.get(f"/c/local/topics/{topic}/download?format=parquet").content
+    rows = pq.read_table(io.BytesIO(file)).to_pylist()
+    assert sorted(json.loads(one["value"])["n"] for one in rows) == list(range(count))
+    dropped(apache_bootstrap, topic)
+
+
+def test_case_56_a_redrive_to_apache_kafka_is_repeated_without_effect(
+    apache_bootstrap: str,
+) -> None:
+    letters, target, count = "dlq.console-redrive", "console-redrive", 250
+
+    async def fill() -> None:
+        async with Admin(apache_bootstrap) as admin, Producer(apache_bootstrap) as producer:
+            await admin.create_topic(target, 2)
+            await admin.create_topic(letters, 1)
+            headers = [
+                ("__dlq.errors.topic", target.encode()),
+                ("__dlq.errors.partition", b"1"),
+                ("__dlq.errors.offset", b"5"),
+                ("__dlq.errors.group", b"w"),
+            ]
+            await producer.send_many(
+                letters, [ProducerRecord(b"%d" % one, b"k", headers) for one in range(count)]
+            )
+
+    async def sent() -> list[bytes]:
+        async with Reader(
+            apache_bootstrap, target, stop="latest", isolation_level="read_committed"
+        ) as reader:
+            return [one.value or b"" async for one in reader.records()]
+
+    async def run(plan: redrive.Plan) -> redrive.Progress:
+        progress = redrive.Progress(count)
+        cluster = ClusterSettings("local", apache_bootstrap)
+        await redrive.run(cluster, plan, progress, SYSTEM)
+        return progress
+
+    asyncio.run(fill())
+    places = tuple(Place(0, one) for one in range(count))
+    plan = redrive.Plan("w", letters, places, same_partition=True, rate=100_000)
+    first = asyncio.run(run(plan))
+    assert (first.done, first.passed, first.refused) == (count, 0, [])
+    wanted = sorted(b"%d" % one for one in range(count))
+    assert sorted(asyncio.run(sent())) == wanted
+    again = asyncio.run(run(plan))
+    assert (again.done, again.passed) == (0, count)
+    assert sorted(asyncio.run(sent())) == wanted
+    dropped(apache_bootstrap, letters, target, REDRIVE_TOPIC)
+
+
+def test_case_1_pages_of_apache_kafka(apache_bootstrap: str, console: TestClient) -> None:
+    filled(apache_bootstrap, "console-listed", 1, 3)
+    until(console, "/c/local/topics?contains=console-listed", ">console-listed<")
+    until(console, "/c/local/doctor", "ListOffsets")
+    until(console, "/c/local/schemas", "no schema registry is known")
+    until(console, "/c/local/security", "Rights")
+    until(console, "/c/local/tables", "No tables")
+    until(console, "/c/local/queues/none/letters", "No letters:")
+    dropped(apache_bootstrap, "console-listed")
