@@ -1,8 +1,9 @@
-"""Accessibility of every page of the console: `python scripts/console_axe.py AXE_MIN_JS`.
+"""Accessibility of every page of the console: `python -m scripts.console_axe`.
 
 Runs axe-core in chromium over the pages that `console_shots.py` shows, light and dark, and prints
 what violates WCAG A and AA; the status is 1 if something does. axe-core (MPL-2.0) is not part of
-this repository: `sh scripts/install_services.sh --all` fetches it where npm is installed.
+this repository: `sh scripts/install_services.sh --all` fetches it where npm is installed. Another
+file can be given.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from console_shots import PAGES, chromium, stage
 from playwright.sync_api import sync_playwright
+
+from scripts.console_shots import PAGES, chromium, stage
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
