@@ -49,14 +49,24 @@ def check(
     """
     with sentences(debug=debug):
         from ottla.spark.pipelines.graph import ordered
+        from ottla.spark.pipelines.typed_check import check_columns
 
         pipeline = loaded(file, env=env, state=state)
-        names = [flow.name for flow in ordered(pipeline.definition)]
-        found: dict[str, Value] = {"file": str(file), "flows": names}
+        flows = ordered(pipeline.definition)
+        names = [flow.name for flow in flows]
+        named = bootstrap or pipeline.settings.bootstrap or DEFAULT_BOOTSTRAP
+        columns = check_columns(pipeline, flows, named)
+        found: dict[str, Value] = {
+            "file": str(file),
+            "flows": names,
+            "sources": {
+                name: [f"{one.name} {one.type}" for one in schema]
+                for name, schema in columns.items()
+            },
+        }
         if deep:
             from ottla.spark.pipelines.deep_check import deep_check
 
-            named = bootstrap or pipeline.settings.bootstrap or DEFAULT_BOOTSTRAP
             found["schemas"] = dict(deep_check(pipeline, named, master=master, remote=remote))
     if as_json:
         print_json(found)
@@ -164,7 +174,7 @@ def reset(
         [named] = chosen(pipeline.definition, [flow])
         aside = checkpoints.reset(pipeline, named, to)
     if as_json:
-        print_json({"flow": flow, "to": to, "set_aside": [str(one) for one in aside]})
+        print_json({"flow": flow, "to": to, "set_aside": list(aside)})
     else:
         for one in aside:
             typer.echo(f"set aside: {one}")

@@ -213,9 +213,11 @@ class _Run:
         from ottla.spark.pipelines.preflight import prepare
         from ottla.spark.pipelines.renewal import run_in_sessions
         from ottla.spark.pipelines.runner import Runner
+        from ottla.spark.pipelines.typed_check import check_columns
 
         definition = self._pipeline.definition
         prepare(self._bootstrap, definition, self._flows, self._pipeline.settings.kafka)
+        check_columns(self._pipeline, self._flows, self._bootstrap)
         names = [one.name for one in self._flows]
         board = Board(names, definition.hooks, self._display.event)
         if metrics_port is not None:

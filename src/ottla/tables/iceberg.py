@@ -16,28 +16,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyiceberg.conversions import from_bytes
 from pyiceberg.exceptions import (
-    CommitFailedException,
     NamespaceAlreadyExistsError,
     NoSuchTableError,
     TableAlreadyExistsError,
-    ValidationError,
 )
-from pyiceberg.io.pyarrow import (
-    PyArrowFileIO,
-    compute_statistics_plan,
-    data_file_statistics_from_parquet_metadata,
-    parquet_path_to_id_mapping,
-)
+from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import DataFile as ManifestDataFile
-from pyiceberg.manifest import DataFileContent, FileFormat, ManifestContent
+from pyiceberg.manifest import ManifestContent
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
-from pyiceberg.table import StaticTable, Table, Transaction
+from pyiceberg.table import StaticTable, Table
 from pyiceberg.table.snapshots import ancestors_of
 from pyiceberg.table.update import (
     AssertCurrentSchemaId,
     AssertLastAssignedFieldId,
-    AssertRefSnapshotId,
-    AssertTableUUID,
     RemoveSnapshotsUpdate,
     TableRequirement,
     TableUpdate,
@@ -50,14 +41,13 @@ from ottla.schemas.names import names_of, with_names
 from ottla.tables.compacting import SnapshotInfo
 from ottla.tables.errors import (
     ColumnsMoved,
-    CommitRefused,
     NotATopicTable,
-    SchemaConflict,
     TableError,
     TablePaused,
 )
 from ottla.tables.format import DataFile, Snapshot, TableState
 from ottla.tables.iceberg_catalogs import FILE_IO, open_catalog
+from ottla.tables.iceberg_files import entries, hand_over, manifest_file, named_files, widen
 from ottla.tables.iceberg_types import arrow_columns, iceberg_schema
 from ottla.tables.position import (
     DROPPED,
@@ -77,7 +67,6 @@ if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
     from pyiceberg.catalog.sql import SqlCatalog
     from pyiceberg.io import FileIO
-    from pyiceberg.manifest import ManifestEntry
     from pyiceberg.schema import Schema
     from pyiceberg.table.metadata import TableMetadata
     from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
@@ -86,7 +75,6 @@ if TYPE_CHECKING:
     from ottla.tables.settings import WorkerSettings
 
 FORMAT: Final = "iceberg"
-MAIN: Final = "main"
 NAMES: Final = "ottla.names"
 """The property with names of fields that columns do not have."""
 _OF_COLUMNS: Final = (AssertCurrentSchemaId, AssertLastAssignedFieldId)
@@ -152,7 +140,7 @@ class IcebergTables:
 
     def widened(self, state: TableState, wanted: pa.Schema) -> pa.Schema:
         transaction = _table(state).transaction()
-        _widen(transaction, wanted)
+        widen(transaction, wanted)
         names = {**names_of(state.columns), **names_of(wanted)}
         columns = with_names(arrow_columns(transaction.table_metadata.schema()), names)
         return columns.with_metadata(wanted.metadata)
@@ -162,7 +150,7 @@ class IcebergTables:
         position = dump_offsets(commit.next)
         transaction = table.transaction()
         if commit.columns is not None:
-            _widen(transaction, commit.columns)
+            widen(transaction, commit.columns)
             columns = arrow_columns(transaction.table_metadata.schema())
             columns = with_names(columns, names_of(commit.columns))
             if not columns.equals(commit.columns.remove_metadata(), check_metadata=True):
@@ -200,7 +188,7 @@ class IcebergTables:
         transaction = table.transaction()
         summary = {"ottla.op": why, "ottla.next": dump_offsets(state.next)}
         overwrite = transaction.update_snapshot(snapshot_properties=summary).overwrite()
-        for entry in _entries(table):
+        for entry in entries(table):
             if entry.data_file.file_path in urls:
                 overwrite.delete_data_file(entry.data_file)
         if new is not None:
@@ -225,18 +213,7 @@ class IcebergTables:
         return self._hand_over(state, (removal,), ())
 
     def named_files(self, state: TableState) -> set[str]:
-        table = _table(state)
-        metadata = table.metadata
-        named = {state.metadata_location, *(one.metadata_file for one in metadata.metadata_log)}
-        manifests = {}
-        for snapshot in metadata.snapshots:
-            named.add(snapshot.manifest_list)
-            manifests.update({one.manifest_path: one for one in snapshot.manifests(table.io)})
-        for path, manifest in manifests.items():
-            named.add(path)
-            for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
-                named.add(entry.data_file.file_path)
-        return named
+        return named_files(_table(state))
 
     def _hand_over(
         self,
@@ -245,23 +222,7 @@ class IcebergTables:
         written: tuple[str, ...],
         more: Iterable[TableRequirement] = (),
     ) -> TableState:
-        """Commit with requirements of our own; `written` are manifests that only this names."""
-        table = _table(state)
-        requirements = (
-            AssertTableUUID(uuid=table.metadata.table_uuid),
-            AssertRefSnapshotId.model_validate({"ref": MAIN, "snapshot-id": state.snapshot}),
-            *more,
-        )
-        try:
-            made = self._catalog.commit_table(table, requirements, updates)
-        except (CommitFailedException, NoSuchTableError) as error:
-            for path in written:
-                with suppress(OSError):
-                    table.io.delete(path)
-            raise CommitRefused(f"table {state.table} has moved on: {error}") from error
-        return _state(
-            Table(table.name(), made.metadata, made.metadata_location, table.io, self._catalog)
-        )
+        return _state(hand_over(self._catalog, _table(state), updates, written, more))
 
     def files(self, state: TableState) -> list[DataFile]:
         return list(_files(_table(state)))
@@ -411,36 +372,9 @@ def _partition(spec: PartitionSpec, schema: Schema) -> str | None:
     )
 
 
-def _widen(transaction: Transaction, wanted: pa.Schema) -> None:
-    try:
-        with transaction.update_schema() as update:
-            update.union_by_name(iceberg_schema(wanted))
-    except (ValueError, ValidationError) as error:
-        raise SchemaConflict(
-            f"the table's columns cannot become those of the schema: {error}"
-        ) from None
-
-
 def _data_file(metadata: TableMetadata, file: NewFile) -> ManifestDataFile:
-    schema = metadata.schema()
-    footer: Any = file.footer
-    statistics = data_file_statistics_from_parquet_metadata(
-        parquet_metadata=footer,
-        stats_columns=compute_statistics_plan(schema, metadata.properties),
-        parquet_column_mapping=parquet_path_to_id_mapping(schema),
-    )
-    return ManifestDataFile.from_args(
-        content=DataFileContent.DATA,
-        file_path=file.url,
-        file_format=FileFormat.PARQUET,
-        partition=Record() if file.bucket is None else Record(file.bucket),
-        file_size_in_bytes=file.size,
-        sort_order_id=None,
-        spec_id=metadata.default_spec_id,
-        equality_ids=None,
-        key_metadata=None,
-        **statistics.to_serialized_dict(),
-    )
+    partition = Record() if file.bucket is None else Record(file.bucket)
+    return manifest_file(metadata, file.url, file.size, file.footer, partition)
 
 
 def _files(table: Table) -> Iterator[DataFile]:
@@ -453,7 +387,7 @@ def _files(table: Table) -> Iterator[DataFile]:
     times = schema.find_field("_timestamp").field_id
     spec = metadata.spec()
     made = {one.snapshot_id: one.timestamp_ms for one in metadata.snapshots}
-    for entry in _entries(table):
+    for entry in entries(table):
         file = entry.data_file
         # A value of another spec has another unit.
         fields = spec.fields if file.spec_id == spec.spec_id else ()
@@ -467,17 +401,6 @@ def _files(table: Table) -> Iterator[DataFile]:
             _bounds(file, offset, LongType()),
             made.get(entry.snapshot_id or 0, 0),
         )
-
-
-def _entries(table: Table) -> Iterator[ManifestEntry]:
-    """The data files of the current snapshot, as manifests have them."""
-    current = table.metadata.current_snapshot()
-    if current is None:
-        return
-    for manifest in current.manifests(table.io):
-        for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
-            if entry.data_file.content == DataFileContent.DATA:
-                yield entry
 
 
 def _bounds(

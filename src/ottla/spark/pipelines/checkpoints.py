@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import closing
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -80,7 +81,7 @@ def start_options(to: str) -> dict[str, str]:
     return {"startingTimestamp": str(millis), "startingOffsetsByTimestampStrategy": "latest"}
 
 
-def reset(pipeline: Pipeline, flow: Flow, to: str) -> list[Path]:
+def reset(pipeline: Pipeline, flow: Flow, to: str) -> list[str]:
     """Reset a flow: rename its checkpoint and table. Returns the new names.
 
     A table is set aside too: Spark numbers the batches of a new checkpoint from 0, and would leave
@@ -90,7 +91,10 @@ def reset(pipeline: Pipeline, flow: Flow, to: str) -> list[Path]:
         raise DefinitionError(f"flow {flow.name} reads a queue: use ottla share-group reset")
     options = start_options(to)
     places = [checkpoint_of(pipeline, flow)]
-    if isinstance(flow.writes, ToTable):
+    aside: list[str] = []
+    if isinstance(flow.writes, ToTable) and flow.writes.is_iceberg:
+        aside += _iceberg_aside(pipeline, flow.writes)
+    elif isinstance(flow.writes, ToTable):
         table = local_path(pipeline.places.table(flow.writes))
         if table is None:
             raise DefinitionError(
@@ -98,11 +102,22 @@ def reset(pipeline: Pipeline, flow: Flow, to: str) -> list[Path]:
                 "its checkpoint too"
             )
         places.append(table)
-    aside = [_set_aside(place) for place in places if place.exists()]
+    aside += [str(_set_aside(place)) for place in places if place.exists()]
     note = pipeline.places.start_note(flow.name)
     note.parent.mkdir(parents=True, exist_ok=True)
     note.write_text(json.dumps(options))
     return aside
+
+
+def _iceberg_aside(pipeline: Pipeline, target: ToTable) -> list[str]:
+    from ottla.spark.pipelines.iceberg_sink import flow_table, has_catalog, open_sink
+
+    where = flow_table(pipeline.places, target)
+    if not has_catalog(where):
+        return []
+    with closing(open_sink(where)) as sink:
+        name = sink.set_aside()
+    return [] if name is None else [f"table {name}"]
 
 
 def _set_aside(place: Path) -> Path:

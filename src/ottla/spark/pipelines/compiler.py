@@ -16,6 +16,7 @@ from ottla.spark.pipelines.model import (
     EXACTLY_ONCE,
     OUR_FORMAT,
     Flow,
+    FromRegistry,
     Source,
     ToTable,
     ToTopic,
@@ -23,6 +24,8 @@ from ottla.spark.pipelines.model import (
 )
 from ottla.spark.pipelines.outputs import JSON_OPTIONS, VALUE, Outputs
 from ottla.spark.pipelines.sessions import lives
+from ottla.spark.pipelines.typed_sources import source_schema
+from ottla.spark.typed_options import ERROR
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,6 +54,8 @@ class Compiler:
         show: Show | None = None,
     ) -> None:
         self._definition = pipeline.definition
+        self._bootstrap = bootstrap
+        self._kafka = pipeline.settings.kafka
         self._places = pipeline.places
         self._spark = spark
         self._once = once
@@ -59,7 +64,9 @@ class Compiler:
             **{f"kafka.{name}": value for name, value in pipeline.settings.kafka.items()},
         }
         self._schemas: dict[str, StructType] = {}
-        self._outputs = Outputs(pipeline.places, self._connection, show)
+        self._outputs = Outputs(
+            pipeline.places, self._connection, show, bootstrap, pipeline.settings.kafka
+        )
 
     def start(self, flow: Flow) -> StreamingQuery:
         """Start the query of a flow, under the name of the flow."""
@@ -138,7 +145,14 @@ class Compiler:
             if source.share_group is not None:
                 options["shareGroup"] = source.share_group
             connection = self._connection if source.needs_broker else {}
-            frame = self._records({**connection, **options}, source.schema, query)
+            if isinstance(source.schema, FromRegistry):
+                found = source_schema(self._bootstrap, source, self._kafka)
+                options = {**found.options(), **options}
+                frame = self._records({**connection, **options}, None, query)
+                more = [ERROR] if found.invalid == "null" else []
+                frame = frame.select(*(f"`{name}`" for name in found.columns.names), *more)
+            else:
+                frame = self._records({**connection, **options}, source.schema, query)
         if source.shape is None:
             return frame
         shaped: DataFrame = source.shape(frame)

@@ -10,13 +10,14 @@ import inspect
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeVar, overload
+from typing import TYPE_CHECKING, Final, TypeVar, overload
 
 from ottla.spark.pipelines.errors import DefinitionError
 from ottla.spark.pipelines.model import (
     OUR_FORMAT,
     Definition,
     Flow,
+    FromRegistry,
     Function,
     Hook,
     Mode,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from ottla.spark.pipelines.progress import Progress
 
 F = TypeVar("F", bound=Function)
+REGISTRY: Final = "registry"
 
 
 @dataclass
@@ -69,13 +71,18 @@ def topic(
     key: str | None = None,
     partitions: int | None = None,
     options: Mapping[str, object] | None = None,
+    schema: FromRegistry | str | None = None,
 ) -> ToTopic:
     """Write to a topic, which is created if it does not exist.
 
     A frame with a column `value` is written as it is (`key`, `value`, `headers`, `partition`).
-    Any other becomes JSON objects, with the column `key` as their key.
+    Any other becomes JSON objects, with the column `key` as their key. With `schema=registry()`
+    rows become Avro; their schema is registered when the flow starts.
     """
-    return ToTopic(name, key, partitions, _texts(options))
+    found = FromRegistry() if schema == REGISTRY else schema
+    if isinstance(found, str):
+        raise DefinitionError(f"topic {name}: schema is registry(...), not {schema!r}")
+    return ToTopic(name, key, partitions, _texts(options), found)
 
 
 def table(
@@ -85,8 +92,29 @@ def table(
     partition_by: Sequence[str] = (),
     options: Mapping[str, object] | None = None,
 ) -> ToTable:
-    """Write files; a name with a slash is a path of its own."""
+    """Write files; a name with a slash is a path of its own.
+
+    With `format="iceberg"` each batch is committed exactly once, and `partition_by` takes columns
+    and `day(column)`, `hour`, `month` and `year`. The catalogue is a file beside the tables, or
+    that of `options={"catalog": "postgresql://..."}`.
+    """
     return ToTable(name, format, tuple(partition_by), _texts(options))
+
+
+def registry(
+    subject: str | None = None,
+    *,
+    version: str | int = "latest",
+    invalid: str = "fail",
+    url: str | None = None,
+) -> FromRegistry:
+    """The schema of a source or a topic: a subject of a registry, `<topic>-value` by default.
+
+    The columns of a source are those of this version for the whole run; values of other versions
+    are resolved to it. `invalid` values fail the flow, or are null with their reason in `_error`,
+    or dropped. For a topic that a flow writes, the schema of its columns is registered there.
+    """
+    return FromRegistry(subject, str(version), invalid, url)
 
 
 def console(rows: int = 20) -> ToConsole:
@@ -113,7 +141,7 @@ def source(
     *,
     topic: str | None = None,
     share_group: str | None = None,
-    schema: str | None = None,
+    schema: str | FromRegistry | None = None,
     start: str = "earliest",
     format: str = OUR_FORMAT,  # noqa: A002  # Spark's name for it
     options: Mapping[str, object] | None = None,
@@ -122,8 +150,10 @@ def source(
 
     `topic` names one or several, with commas between. With a `share_group` the topic is a queue
     whose records are shared with all other members of that group. With a `schema` such as
-    `"shop string, amount double"` values are read as JSON objects with these fields.
+    `"shop string, amount double"` values are read as JSON objects with these fields; with
+    `registry()`, or the text `"registry"`, as a schema registry says.
     """
+    schema = FromRegistry() if schema == REGISTRY else schema
     declared = Source(name, topic, share_group, schema, start, format, _texts(options))
     collected = _OPEN.get()
     if collected is not None:

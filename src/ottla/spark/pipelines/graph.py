@@ -15,10 +15,12 @@ from ottla.spark.pipelines.errors import DefinitionError
 from ottla.spark.pipelines.model import (
     DELIVERIES,
     EXACTLY_ONCE,
+    INVALID,
     MODES,
     OUR_FORMAT,
     Definition,
     Flow,
+    FromRegistry,
     Source,
     ToConsole,
     ToTable,
@@ -51,6 +53,7 @@ def problems_of(definition: Definition, settings: Settings, places: Places) -> l
     return [
         *found,
         *_loops_through_topics(definition),
+        *_not_streams(definition, places),
         *_shared_tables(definition, places),
         *_shared_checkpoints(definition, places),
         *_shared_queues(definition),
@@ -201,6 +204,17 @@ def _source_problems(source: Source) -> Iterator[str]:
         yield f"source {source.name} has no topic: give it topic=..."
     if not ours and (source.topic is not None or source.share_group is not None):
         yield f"source {source.name}: topic and share_group are for format ottla, not others"
+    if isinstance(source.schema, FromRegistry):
+        if source.share_group is not None or not source.needs_broker or not topics_of(source):
+            yield (
+                f"source {source.name}: a schema of a registry is for topics of a broker that are "
+                "named, and not for queues"
+            )
+        if source.schema.invalid not in INVALID:
+            yield (
+                f"source {source.name}: invalid is one of {', '.join(INVALID)}, not "
+                f"{source.schema.invalid!r}"
+            )
 
 
 def _flow_problems(flow: Flow) -> Iterator[str]:
@@ -217,16 +231,56 @@ def _flow_problems(flow: Flow) -> Iterator[str]:
         yield f"{name}: mode is one of {', '.join(MODES)}, not {flow.mode!r}"
     if flow.delivery not in DELIVERIES:
         yield f"{name}: delivery is one of {', '.join(DELIVERIES)}, not {flow.delivery!r}"
-    elif flow.delivery == EXACTLY_ONCE and (
-        flow.reject is not None or not isinstance(flow.writes, ToTopic) or flow.mode != "append"
-    ):
+    elif flow.delivery == EXACTLY_ONCE and not _can_be_exact(flow):
         yield f"{name}: delivery=exactly-once is for topics in mode append, without @reject"
     if flow.trigger is not None:
         try:
             seconds(flow.trigger, f"{name}: trigger")
         except DefinitionError as error:
             yield str(error)
+    yield from _target_problems(flow)
     yield from _parameter_problems(flow)
+
+
+def _target_problems(flow: Flow) -> Iterator[str]:
+    name = f"flow {flow.name}"
+    if isinstance(flow.writes, ToTable) and flow.writes.is_iceberg:
+        if flow.mode == "update":
+            yield f"{name}: an Iceberg table is written in mode append or complete, not update"
+        if flow.reject is not None:
+            yield f"{name}: an Iceberg table is written exactly once, which @reject is not"
+    if isinstance(flow.writes, ToTopic) and flow.writes.schema is not None and flow.reject:
+        yield f"{name}: @reject is not for topics with a schema: write them by a flow of their own"
+
+
+def _can_be_exact(flow: Flow) -> bool:
+    if isinstance(flow.writes, ToTable):
+        return flow.writes.is_iceberg
+    return flow.reject is None and isinstance(flow.writes, ToTopic) and flow.mode == "append"
+
+
+def _not_streams(definition: Definition, places: Places) -> Iterator[str]:
+    """Options of Iceberg tables, and flows that read what cannot be read as a flow's output."""
+    from ottla.spark.pipelines.iceberg_sink import flow_table
+
+    for flow in definition.flows.values():
+        if isinstance(flow.writes, ToTable) and flow.writes.is_iceberg:
+            try:
+                flow_table(places, flow.writes)
+            except DefinitionError as error:
+                yield f"flow {flow.name}: {error}"
+        for name in upstream_of(definition, flow):
+            target = definition.flows[name].writes
+            if isinstance(target, ToTable) and target.is_iceberg:
+                yield (
+                    f"flow {flow.name} reads {name}, which writes an Iceberg table, and that is "
+                    f"not a stream: read what {name} reads, or have it write a topic"
+                )
+            if isinstance(target, ToTopic) and target.schema is not None:
+                yield (
+                    f"flow {flow.name} reads {name}, whose topic has a schema: declare "
+                    f"source(..., topic={target.name!r}, schema=registry()) and read that"
+                )
 
 
 def _parameter_problems(flow: Flow) -> Iterator[str]:
@@ -293,7 +347,7 @@ def _async_progress(definition: Definition, settings: Settings) -> Iterator[str]
                 f"flow {flow.name} reads a queue with asynchronous progress tracking, which would "
                 "settle records before their batch is safe: take asyncProgressTrackingEnabled out"
             )
-        if flow.delivery == EXACTLY_ONCE:
+        if flow.is_exactly_once:
             yield (
                 f"flow {flow.name} is delivered exactly once with asynchronous progress tracking, "
                 "after which a batch may have other rows when it is repeated: take "

@@ -20,19 +20,39 @@ MODES: Final = ("append", "update", "complete")
 EXACTLY_ONCE: Final = "exactly-once"
 DELIVERIES: Final = ("at-least-once", EXACTLY_ONCE)
 OUR_FORMAT: Final = "ottla"
+ICEBERG: Final = "iceberg"
+INVALID: Final = ("fail", "null", "drop")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _TIME: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)")
 _SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 @dataclass(frozen=True, slots=True)
+class FromRegistry:
+    """The schema of values is in a registry, by default under `<topic>-value`.
+
+    `url` is that of the registry; without it the brokers name theirs. `version` and `invalid` are
+    for sources; topics that flows write register the schema of the flow's columns, in Avro.
+    """
+
+    subject: str | None = None
+    version: str = "latest"
+    invalid: str = "fail"
+    url: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ToTopic:
-    """Rows become records. Frames without a column `value` are written as JSON objects."""
+    """Rows become records. Frames without a column `value` are written as JSON objects.
+
+    With a `schema` they are written in Avro, with the id of that schema.
+    """
 
     name: str
     key: str | None = None
     partitions: int | None = None
     options: Mapping[str, str] = field(default_factory=dict)
+    schema: FromRegistry | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +63,11 @@ class ToTable:
     format: str = "parquet"
     partition_by: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_iceberg(self) -> bool:
+        """Whether the driver commits its batches itself, exactly once."""
+        return self.format == ICEBERG
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +87,7 @@ class Source:
     name: str
     topic: str | None = None
     share_group: str | None = None
-    schema: str | None = None
+    schema: str | FromRegistry | None = None
     start: str = "earliest"
     format: str = OUR_FORMAT
     options: Mapping[str, str] = field(default_factory=dict)
@@ -101,6 +126,12 @@ class Flow:
     reject: Reject | None = None
     function: Function | None = None
     sql: str | None = None
+
+    @property
+    def is_exactly_once(self) -> bool:
+        """Whether a batch that is repeated is not written again by the sink."""
+        into_iceberg = isinstance(self.writes, ToTable) and self.writes.is_iceberg
+        return self.delivery == EXACTLY_ONCE or into_iceberg
 
     def topics_written(self) -> list[ToTopic]:
         """Where records of this flow go."""

@@ -4,14 +4,18 @@
 - A flow with rejects, and one that prints, is written batch by batch: both halves of a batch are
   where they belong before Spark logs it. A batch that is repeated is written again.
 - So is a topic in another mode than append, because Spark's Python sinks support append alone.
+- A topic with a schema of a registry gets records in Avro.
+- Iceberg tables are written batch by batch as well, exactly once: `iceberg_sink`.
 - A flow that is delivered exactly once is arranged so that one task writes each partition.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from ottla.spark.pipelines.errors import DefinitionError
 from ottla.spark.pipelines.model import (
     EXACTLY_ONCE,
     OUR_FORMAT,
@@ -22,6 +26,8 @@ from ottla.spark.pipelines.model import (
     ToTable,
     ToTopic,
 )
+from ottla.spark.pipelines.sessions import is_classic
+from ottla.spark.pipelines.typed_sources import registered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -29,6 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+    from ottla.spark.pipelines.iceberg_sink import IcebergOutput
     from ottla.spark.pipelines.places import Places
 
 VALUE: Final = "value"
@@ -46,10 +53,14 @@ class Outputs:
     places: Places
     connection: Mapping[str, str]
     show: Show | None = None
+    bootstrap: str = ""
+    kafka: Mapping[str, str] = field(default_factory=dict)
 
     def writer(self, frame: DataFrame, flow: Flow) -> DataStreamWriter:
         """A stream writer with its target set."""
         target = flow.writes
+        if isinstance(target, ToTopic) and target.schema is not None:
+            frame = self.encoded(frame, target)
         if (
             flow.reject is not None
             or (isinstance(target, ToConsole) and self.show is not None)
@@ -58,6 +69,8 @@ class Outputs:
             return frame.writeStream.foreachBatch(BatchOutput(self, flow.name, target, flow.reject))
         if isinstance(target, ToConsole):
             return frame.writeStream.format("console").option("numRows", target.rows)
+        if isinstance(target, ToTable) and target.is_iceberg:
+            return frame.writeStream.foreachBatch(self._iceberg(frame, flow, target))
         if isinstance(target, ToTable):
             writer = frame.writeStream.format(target.format).options(**target.options)
             writer = writer.option("path", self.places.table(target))
@@ -71,6 +84,48 @@ class Outputs:
             options["delivery"] = flow.delivery
             records = by_partition(records, options)
         return records.writeStream.format(OUR_FORMAT).options(**options)
+
+    def encoded(self, frame: DataFrame, target: ToTopic) -> DataFrame:
+        """Records in Avro; their schema is that of the frame, and is registered here."""
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        from ottla.schemas.encode import CannotEncode, derived
+        from ottla.spark.pipelines.encoding import RECORDS, RowEncoder
+
+        if VALUE in frame.columns:
+            raise DefinitionError(
+                f"topic {target.name} has a schema, and the flow returned a column value: return "
+                "the columns, or leave the schema out"
+            )
+        try:
+            schema = derived(to_arrow_schema(frame.schema, timezone="UTC"), _name_of(target))
+        except (CannotEncode, TypeError) as error:
+            raise DefinitionError(f"topic {target.name}: {error}") from error
+        number = registered(self.bootstrap, target, schema, self.kafka)
+        return frame.mapInArrow(RowEncoder(schema.text, number, target.key), RECORDS)
+
+    def _iceberg(self, frame: DataFrame, flow: Flow, target: ToTable) -> IcebergOutput:
+        """The table is opened, and made, before the query starts: errors fail the start."""
+        from ottla.spark.pipelines.iceberg_sink import (
+            IcebergOutput,
+            flow_table,
+            open_sink,
+            table_columns,
+        )
+        from ottla.tables.errors import TableError
+
+        if not is_classic(frame.sparkSession):
+            raise DefinitionError(
+                f"flow {flow.name} writes an Iceberg table, which a Spark Connect server cannot: "
+                "run it with --master"
+            )
+        columns = table_columns(frame.schema)
+        try:
+            sink = open_sink(flow_table(self.places, target))
+            sink.prepare(columns)
+        except TableError as error:
+            raise DefinitionError(f"flow {flow.name}: {error}") from error
+        return IcebergOutput(sink, columns, replaces=flow.mode == "complete")
 
     def topic_options(self, target: ToTopic) -> dict[str, str]:
         """Options of the sink."""
@@ -114,6 +169,11 @@ class BatchOutput:
             rows = frame.limit(target.rows + 1).collect()
             more = len(rows) > target.rows
             self.outputs.show(self.flow, batch, frame.columns, rows[: target.rows], more)
+
+
+def _name_of(target: ToTopic) -> str:
+    """The name of the record, as Avro allows it."""
+    return re.sub(r"\W|^(?=\d)", "_", target.name, flags=re.ASCII)
 
 
 def as_records(frame: DataFrame, target: ToTopic) -> DataFrame:

@@ -14,9 +14,17 @@ import re
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from ottla.spark.pipelines.define import console, table, topic
+from ottla.spark.pipelines.define import REGISTRY, console, registry, table, topic
 from ottla.spark.pipelines.errors import DefinitionError, EnvironmentProblem
-from ottla.spark.pipelines.model import Definition, Flow, Reject, Source, Target, ToTopic
+from ottla.spark.pipelines.model import (
+    Definition,
+    Flow,
+    FromRegistry,
+    Reject,
+    Source,
+    Target,
+    ToTopic,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -132,10 +140,29 @@ def _changed(node: N, entry: Mapping[str, Any], values: Mapping[str, Any]) -> N:
 
 
 def _source_values(entry: Mapping[str, Any], name: str) -> dict[str, Any]:
-    return {
-        key: _options(value, f"sources.{name}.{key}") if key == "options" else str(value)
-        for key, value in entry.items()
-    }
+    values: dict[str, Any] = {}
+    for key, value in entry.items():
+        where = f"sources.{name}.{key}"
+        if key == "options":
+            values[key] = _options(value, where)
+        elif key == "schema":
+            values[key] = _schema(value, where)
+        else:
+            values[key] = str(value)
+    return values
+
+
+def _schema(value: object, where: str) -> str | FromRegistry:
+    """DDL, `registry`, or `{registry: {subject: NAME, version: 3}}`."""
+    if value == REGISTRY:
+        return registry()
+    if not isinstance(value, dict):
+        return str(value)
+    given = _mapping(value, where)
+    _known(given, (REGISTRY,), where)
+    inside = _options(given[REGISTRY], f"{where}.{REGISTRY}")
+    _known(inside, [one.name for one in fields(FromRegistry)], f"{where}.{REGISTRY}")
+    return FromRegistry(**inside)
 
 
 def _flow_values(entry: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -163,7 +190,9 @@ def _target(value: object, where: str) -> Target:
         return console()
     given = dict(_mapping(value, where))
     if "topic" in given:
-        _known(given, ("topic", "key", "partitions", "options"), where)
+        _known(given, ("topic", "key", "partitions", "options", "schema"), where)
+        if "schema" in given:
+            given["schema"] = _schema(given["schema"], f"{where}.schema")
         return topic(str(given.pop("topic")), **given)
     if "table" in given:
         _known(given, ("table", "format", "partition_by", "options"), where)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,8 +14,6 @@ from ottla.spark.pipelines.errors import DefinitionError
 from ottla.spark.pipelines.load import load
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from ottla.spark.pipelines.load import Pipeline
 
 FILE = """
@@ -65,7 +64,8 @@ def test_a_reset_sets_aside_and_leaves_a_note(pipeline: Pipeline, tmp_path: Path
     flow = pipeline.definition.flows["plain"]
     for number in (1, 2):
         write_checkpoint(checkpoint, 3, 3)
-        assert reset(pipeline, flow, "earliest") == [checkpoint.with_name(f"plain.before-{number}")]
+        aside = str(checkpoint.with_name(f"plain.before-{number}"))
+        assert reset(pipeline, flow, "earliest") == [aside]
         assert not checkpoint.exists()
     note = pipeline.places.start_note("plain")
     assert json.loads(note.read_text()) == {"startingOffsets": "earliest"}
@@ -76,7 +76,7 @@ def test_a_reset_sets_a_table_aside_too(pipeline: Pipeline, tmp_path: Path) -> N
     write_checkpoint(tmp_path / "state" / "checkpoints" / "filed", 3, 3)
     (tmp_path / "state" / "tables" / "filed").mkdir(parents=True)
     aside = reset(pipeline, pipeline.definition.flows["filed"], "earliest")
-    assert [one.parent.name for one in aside] == ["checkpoints", "tables"]
+    assert [Path(one).parent.name for one in aside] == ["checkpoints", "tables"]
 
 
 def test_a_queue_is_reset_by_its_group(pipeline: Pipeline) -> None:

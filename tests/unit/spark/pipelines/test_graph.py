@@ -154,3 +154,34 @@ def test_what_is_wrong_is_told_in_a_sentence(tmp_path: Path, body: str, expected
 def test_a_file_that_misses_a_package_of_ours_is_not_to_blame(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentProblem, match=r"pip install 'ottla\[spark\]'"):
         loaded(tmp_path, "import pyspark.no_such_module")
+
+
+@pytest.mark.parametrize(
+    ("writes", "more", "said"),
+    [
+        ("table('x', format='iceberg')", "mode='update'", "mode append or complete"),
+        ("table('x', format='iceberg', partition_by=['week(at)'])", "", "not 'week(at)'"),
+        ("table('x', format='iceberg', options={'password': 1})", "", "no option of an Iceberg"),
+        ("table('s3a://b/x', format='iceberg', options={'catalog': 'x'})", "mode='no'", "mode is"),
+    ],
+)
+def test_bad_iceberg_tables_are_named(tmp_path: Path, writes: str, more: str, said: str) -> None:
+    [problem] = problems(tmp_path, a_flow("f", ["s"], writes, more))
+    assert said in problem
+
+
+def test_an_iceberg_table_is_no_stream_and_has_no_rejects(tmp_path: Path) -> None:
+    body = a_flow("f", ["s"], "table('x', format='iceberg')") + a_flow("g", ["f"])
+    [problem] = problems(tmp_path, body)
+    assert problem.startswith("flow g reads f, which writes an Iceberg table")
+    body = "@reject(to='bad', when='true')\n" + a_flow("f", ["s"], "table('x', format='iceberg')")
+    [problem] = problems(tmp_path, body)
+    assert "which @reject is not" in problem
+
+
+def test_tables_elsewhere_need_a_catalogue(tmp_path: Path) -> None:
+    write(tmp_path, "tables: s3a://bucket/tables", "p.yaml")
+    [problem] = problems(tmp_path, a_flow("f", ["s"], "table('x', format='iceberg')"))
+    assert "'catalog'" in problem
+    given = "table('x', format='iceberg', options={'catalog': 'postgresql://h/d'})"
+    loaded(tmp_path, HEAD + a_flow("f", ["s"], given, "delivery='exactly-once'"))
