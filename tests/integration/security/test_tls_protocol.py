@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import ottla
-from ottla.broker.access import tls_connection
+from ottla.broker.access import low_water, tls_connection
 from ottla.broker.running import jobs
 from ottla.log.os_storage import OsStorage
 from ottla.security.tls_channel import AHEAD_BYTES, State, TlsChannel
@@ -114,6 +114,35 @@ def test_large_requests_are_served_wherever_their_bytes_are_cut(
             while len(plain.data) < 4 or len(plain.data) < 4 + int.from_bytes(plain.data[:4]):
                 receive()
     assert run_in(broker, lambda node: node.partitions.find(topic, 0).log.high_watermark) == 39
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not low_water.is_possible(), reason="needs Linux 5.12")
+def test_a_large_request_does_not_wake_the_loop_for_each_record(
+    broker: ottla.EmbeddedBroker, tls_files: TlsFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    woken = 0
+    updated = tls_connection.TlsConnection.buffer_updated
+
+    def counted(connection: tls_connection.TlsConnection, nbytes: int) -> None:
+        nonlocal woken
+        woken += 1
+        updated(connection, nbytes)
+
+    # Transports look the method up once, when a connection is made.
+    monkeypatch.setattr(tls_connection.TlsConnection, "buffer_updated", counted)
+    topic, records = fresh("topic"), 60
+    with RawTlsClient(bootstrap(broker, "SSL"), tls_files.ca) as raw:
+        raw.topic(topic, create=True)
+        before = woken
+        value = bytes(records * 16_384 - 1000)
+        frame = raw.frame("produce", 9, produce_request(topic, {0: batch(value)}))
+        for at in range(0, len(frame), 16_384):
+            raw.send_bytes(frame[at : at + 16_384])
+            time.sleep(0.003)  # so that the broker could read it by itself
+        _, answer = raw.receive("produce", 9)
+    assert answer.responses[0].partition_responses[0].error_code == 0
+    assert 0 < woken - before < records / 2
 
 
 @pytest.mark.parametrize("listener", ["SSL", "PLAINTEXT"])
