@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from ottla.wire.batch import RecordBatch
 
@@ -26,13 +26,10 @@ class AppendResult(NamedTuple):
     duplicate: bool
 
 
-class Staged(NamedTuple):
-    """A batch on its way to the file."""
+Staged: TypeAlias = "tuple[bytes | memoryview, int, int, int]"
+"""A batch on its way to the file: bytes, base offset, last offset, largest timestamp.
 
-    chunk: bytes | memoryview
-    base_offset: int
-    last_offset: int
-    max_timestamp: int
+Plain, because one is made for each batch."""
 
 
 class FreshBatches:

@@ -37,7 +37,6 @@ from ottla.log.appending import (
     PATCHED_BYTES,
     AppendResult,
     FreshBatches,
-    Staged,
     fills_its_memory,
     stamped,
 )
@@ -70,6 +69,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from ottla.log.appending import Staged
     from ottla.log.compaction import CompactedGroup
     from ottla.log.config import LogConfig
     from ottla.log.index import AbortedTransaction
@@ -295,7 +295,8 @@ class PartitionLog:
         `owned` the memory of the batches belongs to the log from now on, so a large batch need not
         be copied.
         """
-        self._require_usable()
+        if not self._usable:
+            self._require_usable()
         if leader_epoch > self.epochs.latest:
             self.epochs.assign(leader_epoch, self.log_end_offset)
         config = self.config
@@ -335,7 +336,7 @@ class PartitionLog:
                         chunk[:PATCHED_BYTES] = patched
                     else:
                         chunk = patched + batch.data[PATCHED_BYTES:]
-                    staged.append(Staged(chunk, end, last, timestamp))
+                    staged.append((chunk, end, last, timestamp))
                     staged_bytes += size
                 stamp = now_ms if config.log_append_time else NO_TIMESTAMP
                 results.append(AppendResult(end, last, stamp, self.log_start_offset, False))
@@ -367,7 +368,7 @@ class PartitionLog:
             return
         segment = self._segments.active
         before = segment.size
-        chunks = [staged[0].chunk] if len(staged) == 1 else [entry.chunk for entry in staged]
+        chunks = [entry[0] for entry in staged]
         segment.write(chunks)
         for chunk, base, last, timestamp in staged:
             segment.add(len(chunk), last, timestamp)

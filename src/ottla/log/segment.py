@@ -301,7 +301,7 @@ class Segment:
 
     def write(self, chunks: Sequence[Buffer]) -> None:
         """Write after the last byte. `add` then makes the batches visible, one by one."""
-        file = self.file
+        file = self._own or self.file
         self.storage.write_all(file.fd, chunks, self.size)
 
     def add(self, size: int, last_offset: int, max_timestamp: int) -> None:

@@ -40,6 +40,7 @@ from ottla.wire.batch import (
     DELETE_HORIZON,
     HEADER_SIZE,
     LOG_APPEND_TIME,
+    MAGIC,
     RecordBatch,
     read_batch,
 )
@@ -222,7 +223,13 @@ def _with_true_times(
 
 
 def _the_batch(records: memoryview) -> RecordBatch:
-    if not records:
+    size = len(records)
+    if size >= HEADER_SIZE:
+        batch = RecordBatch(records)
+        if batch.magic == MAGIC and batch.size == size:
+            return batch
+    # Something is wrong; say what.
+    if not size:
         raise InvalidRecordError("no records")
     try:
         batch = read_batch(records)
@@ -230,11 +237,9 @@ def _the_batch(records: memoryview) -> RecordBatch:
         raise InvalidRecordError(str(error)) from error
     except BatchError as error:
         raise CorruptMessage(str(error)) from error
-    if batch.size != len(records):
-        raise InvalidRecordError(
-            f"{len(records) - batch.size} bytes after the batch; a request carries one batch"
-        )
-    return batch
+    raise InvalidRecordError(
+        f"{size - batch.size} bytes after the batch; a request carries one batch"
+    )
 
 
 def _check_header(batch: RecordBatch) -> None:
