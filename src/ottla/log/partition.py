@@ -479,7 +479,7 @@ class PartitionLog:
         """The headers of the first batch that `read` gives, and of those after it that begin below
         `stop_offset`, as far as they fit; `bytes_of` then gives what the caller sends of them.
 
-        None if the batches are in memory, small, or on disk alone: `read` them.
+        None if the batches are in memory, small, few, or on disk alone: `read` them.
         """
         self.require_readable(offset, upper_bound_offset)
         if offset >= upper_bound_offset or self._tail.holds(offset):

@@ -550,8 +550,9 @@ class Segment:
     ) -> FoundBatches | None:
         """The batches that `read` gives, by their headers, without waiting for the disk.
 
-        The first in any case, and those after it that begin below `stop_offset`. It ends before
-        the first batch of less than `HOP_BYTES`; None if that is the first one.
+        The first in any case, and those after it that begin below `stop_offset`, up to the first
+        batch of less than `HOP_BYTES`. None if these are too few bytes for views: to read more than
+        is needed, and to keep the rest, costs less then.
         """
         self._require_at_hand(offset, wait=False)
         file = self._own or self.shared.files.get(self) or self.file
@@ -576,7 +577,7 @@ class Segment:
             end = stop
             if header.next_offset >= stop_offset or end >= limit:
                 break
-        if not headers:
+        if end - start < MIN_VIEW_BYTES:
             return None
         self._remember(headers[-1].next_offset, end)
         return FoundBatches(self, file, start, headers)

@@ -13,6 +13,7 @@ from ottla.broker.shares.reads import MAX_KEPT, KeptReads, UnusedReads, _hidden,
 from ottla.log.config import LogConfig
 from ottla.log.errors import OffsetOutOfRange
 from ottla.log.index import AbortedTransaction
+from ottla.log.mapped import MIN_VIEW_BYTES
 from ottla.log.os_storage import OsStorage
 from ottla.log.partition import PartitionLog
 from ottla.log.segment import HOP_BYTES
@@ -187,7 +188,7 @@ def test_of_large_batches_a_turn_reads_those_that_it_delivers(tmp_path: Path) ->
     log = PartitionLog.open(
         tmp_path / "t-0", LogConfig(), now_ms=0, tail=TailCache(0), storage=storage
     )
-    large = bytes(2 * HOP_BYTES)
+    large = bytes(MIN_VIEW_BYTES // 2)
     for _ in range(20):
         log.append(batch_of(large), leader_epoch=0, now_ms=0)
     log.advance_high_watermark(20)
