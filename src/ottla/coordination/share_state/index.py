@@ -14,6 +14,8 @@ from ottla.coordination.share_state.records import SNAPSHOT, decode_key
 if TYPE_CHECKING:
     from ottla.coordination.share_state.records import ShareKey
 
+_SNAPSHOT_KEY = SNAPSHOT.to_bytes(2, "big")  # such keys begin with it
+
 
 class SnapshotIndex:
     __slots__ = ("_end", "_latest")
@@ -25,8 +27,10 @@ class SnapshotIndex:
 
     def note(self, offset: int, key: bytes, value: bytes | None) -> None:
         self._end = offset + 1
+        if key[:2] != _SNAPSHOT_KEY:
+            return  # most are updates
         named = decode_key(key)
-        if named is not None and named[0] == SNAPSHOT:
+        if named is not None:
             self._latest.pop(named[1], None)
             if value is not None:
                 self._latest[named[1]] = offset
