@@ -122,8 +122,10 @@ ALERTS: Final = (
     Alert("A6", "REBALANCING", "a group has not been stable for a minute"),
     Alert("A7", "STALLED", "a queue does not move"),
     Alert("A8", "LAST TRY", "a record of a queue is at its last delivery, or one member holds all"),
+    Alert("A9", "LETTERS", "more dead letters than usual"),
     Alert("A10", "TXN", "a transaction has been open for more than a minute"),
     Alert("A13", "NODE", "a node drains or is fenced for more than five minutes"),
+    Alert("A14", "TABLE", "a table is far behind its topic, or the topic is gone"),
 )
 
 
