@@ -16,13 +16,15 @@ from starlette.testclient import TestClient
 from ottla.console.accounts import Cost, Hashed, Role, add_token, add_user, read_users
 from ottla.console.app import page_tag
 from ottla.console.login import LOGIN_SECONDS
+from ottla.console.pages.tails import tail_events
 from ottla.console.serve import make_app
 from ottla.console.settings import BadSetting, ClusterSettings, Settings
+from ottla.console.tail import Turn
 from tests.console.conftest import URL
 from tests.support.clocks import ManualClock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Iterator
 
 OURS = {"origin": URL}
 NOWHERE = (ClusterSettings("local", "127.0.0.1:1", write=True),)
@@ -285,3 +287,22 @@ def test_pages_that_differ_in_age_alone_have_the_same_tag() -> None:
 
     assert page_tag(page("2 s ago", "x")) == page_tag(page("", "x"))
     assert page_tag(page("2 s ago", "x")) != page_tag(page("2 s ago", "y"))
+
+
+async def test_a_live_tail_ends_with_the_login(settings: Settings, clock: ManualClock) -> None:
+    app = make_app(settings, clock)
+    console = app.state.console
+    cookie = console.door.logins.open("anna", 0.0)
+    header = f"{console.visitors.cookie}={cookie}".encode()
+    request = Request({"type": "http", "app": app, "headers": [(b"cookie", header)]})
+
+    async def turns() -> AsyncIterator[Turn]:
+        while True:
+            yield Turn((), 7)
+
+    events = tail_events(request, "visitor", "local", "orders", turns())
+    assert "event: passed" in await anext(events)
+    console.door.logins.close(cookie)
+    assert "The login is over" in await anext(events)
+    assert [one async for one in events] == []
+    assert not console.streams

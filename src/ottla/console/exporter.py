@@ -18,7 +18,7 @@ from ottla.console.lag import worst
 from ottla.console.missing import Missing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from ottla.console.attention import Attention
     from ottla.console.families import Family
@@ -43,12 +43,12 @@ class Scraped:
 
 
 def lines(
-    clusters: Sequence[Scraped], requests: int, logins: int, scheme: str = "ottla"
+    clusters: Sequence[Scraped], own: Mapping[Family, int], scheme: str = "ottla"
 ) -> Iterator[str]:
-    """The whole exposition, a line after the other."""
+    """The whole exposition, a line after the other; `own` are figures of the console itself."""
     cut = {one.name: _is_cut(one.look) for one in clusters}
     for family in families.FAMILIES:
-        yield from _family(family, clusters, cut, requests, logins, scheme)
+        yield from _family(family, clusters, cut, own, scheme)
 
 
 def _is_cut(look: Look) -> bool:
@@ -68,8 +68,7 @@ def _family(
     family: Family,
     clusters: Sequence[Scraped],
     cut: dict[str, bool],
-    requests: int,
-    logins: int,
+    own: Mapping[Family, int],
     scheme: str,
 ) -> Iterator[str]:
     is_other = scheme == "kafka_exporter" and bool(family.other)
@@ -77,11 +76,8 @@ def _family(
     names = [families.OTHER_LABELS.get(one, one) if is_other else one for one in family.labels]
     yield f"# HELP {name} {family.help}\n"
     yield f"# TYPE {name} {family.kind}\n"
-    if family is families.REQUESTS:
-        yield f"{name} {requests}\n"
-        return
-    if family is families.LOGINS:
-        yield f"{name} {logins}\n"
+    if family in own:
+        yield f"{name} {own[family]}\n"
         return
     for cluster in clusters:
         rows: Iterable[Labelled] = _rows(family, cluster, cut[cluster.name])

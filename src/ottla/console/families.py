@@ -34,6 +34,7 @@ ATTENTION: Final = Family(
 )
 REQUESTS: Final = Family("ottla_console_requests_total", "Requests served.", (), "counter")
 LOGINS: Final = Family("ottla_console_logins", "People who are logged in.", ())
+STREAMS: Final = Family("ottla_console_streams", "Live tails and searches that run.", ())
 
 GROUP_STATE: Final = Family(
     "ottla_group_state",
@@ -90,6 +91,7 @@ FAMILIES: Final = (
     ATTENTION,
     REQUESTS,
     LOGINS,
+    STREAMS,
     GROUP_STATE,
     GROUP_LAG,
     GROUP_SECONDS,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from ottla.console import families
 from ottla.console.exporter import MEDIA_TYPE, Scraped, lines
 from ottla.console.snapshot import Kind
 
@@ -47,8 +48,12 @@ async def metrics(request: Request) -> Response:
     ]
     made = []
     scheme = console.settings.metrics_names
-    logins = len(console.door.logins)
-    for number, line in enumerate(lines(scraped, console.requests, logins, scheme), 1):
+    own = {
+        families.REQUESTS: console.requests,
+        families.LOGINS: len(console.door.logins),
+        families.STREAMS: sum(console.streams.values()),
+    }
+    for number, line in enumerate(lines(scraped, own, scheme), 1):
         made.append(line)
         if number % LINES_AT_ONCE == 0:
             await asyncio.sleep(0)

@@ -8,6 +8,7 @@ import math
 import os
 import signal
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -159,6 +160,11 @@ def serve(
 ) -> None:
     """Serve until SIGTERM or SIGINT; with `parent`, until that descriptor ends or nobody asks."""
     _log_changes()
+    if settings.port == 0:
+        # Cookies carry the port, since browsers do not tell those of several ports apart.
+        port = sockets[0].getsockname()[1]
+        host = f"[{settings.host}]" if ":" in settings.host else settings.host
+        settings = replace(settings, listener=f"{settings.scheme}://{host}:{port}")
     app = make_app(settings)
     config = uvicorn.Config(
         app,

@@ -30,7 +30,8 @@ def scraped(cluster: Cluster) -> Scraped:
 
 
 def text(cluster: Cluster, scheme: str = "ottla") -> str:
-    return "".join(exporter.lines([scraped(cluster)], 7, 2, scheme))
+    own = {families.REQUESTS: 7, families.LOGINS: 2, families.STREAMS: 1}
+    return "".join(exporter.lines([scraped(cluster)], own, scheme))
 
 
 def samples(exposition: str) -> dict[str, float]:

@@ -57,7 +57,7 @@ async def tail_stream(request: Request) -> Response:
     )
     turns = tail(watched.cluster.settings, query, decoder, console.clock)
     return StreamingResponse(
-        _events(console, visitor, watched.name, topic, turns), media_type="text/event-stream"
+        tail_events(request, visitor, watched.name, topic, turns), media_type="text/event-stream"
     )
 
 
@@ -85,15 +85,20 @@ def counted(console: Console, visitor: str) -> Iterator[None]:
             del console.streams[visitor]
 
 
-async def _events(
-    console: Console, visitor: str, cluster: str, topic: str, turns: AsyncIterator[Turn]
+async def tail_events(
+    request: Request, visitor: str, cluster: str, topic: str, turns: AsyncIterator[Turn]
 ) -> AsyncIterator[str]:
+    """Rows as they come, until the visitor leaves or the login is over."""
+    console = console_of(request)
     link = console.links(cluster)
     try:
         with counted(console, visitor):
             async for turn in turns:
                 # Somebody looks, so the console is not idle.
                 console.last_asked = console.clock.monotonic()
+                if console.find_person(request) is None:
+                    yield event("problem", "The login is over; log in again.")
+                    return
                 rows = "".join(
                     console.renderer.page(
                         "parts/message_row.html", {"one": one, "topic": topic, "link": link}
