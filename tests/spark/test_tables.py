@@ -392,7 +392,6 @@ def test_case_87_invalid_values_fail_the_query(
     ("options", "said"),
     [
         ({"valueSchema": "shop string, amount"}, "valueSchema"),
-        ({"valueSchema": "_offset bigint"}, "_offset are columns of every record"),
         ({"valueFormat": "xml"}, "valueFormat is json or avro"),
         ({"invalid": "maybe"}, "invalid is fail, null, drop"),
         ({"columns": "price"}, "columns: price are not of shop"),

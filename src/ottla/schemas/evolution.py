@@ -90,6 +90,14 @@ def evolve(
     return walk.changes
 
 
+def apart(schema: pa.Schema, reserved: Collection[str]) -> pa.Schema:
+    """The columns of a schema beside others whose names are `reserved`."""
+    nothing = pa.schema([])
+    changes = evolve(nothing, schema, reserved=reserved)
+    assert not isinstance(changes, Conflict)  # nothing is there to be in conflict with
+    return evolved(nothing, changes)
+
+
 def evolved(table: pa.Schema, changes: Iterable[Change], *, keep_names: bool = False) -> pa.Schema:
     """The columns after `changes`. With `keep_names` a renamed column keeps its name, and takes
     fields of the new one, too: files that are there already have it under the old name."""

@@ -196,6 +196,7 @@ def _columns(
     message: str | None,
 ) -> pa.Schema:
     from ottla.schemas.columns import columns_of
+    from ottla.schemas.evolution import apart
     from ottla.tables.format import META_COLUMNS
 
     if format_ == "table":
@@ -208,7 +209,4 @@ def _columns(
             found = columns_of(Schema(kind, text), dict(references), named)
     except SchemaError as error:
         raise BadOption(f"valueSchema: {error}") from None
-    taken = sorted({*META_COLUMNS, ERROR}.intersection(found.names))
-    if taken:
-        raise BadOption(f"valueSchema: {', '.join(taken)} are columns of every record; rename them")
-    return found
+    return apart(found, {*META_COLUMNS, ERROR})

@@ -15,6 +15,7 @@ import pyarrow as pa
 from ottla.clock import SYSTEM
 from ottla.schemas.columns import columns_of
 from ottla.schemas.decode import Resolver
+from ottla.schemas.evolution import apart
 from ottla.schemas.model import FRAMED, ChunkTooLarge, Kind, Schema
 from ottla.schemas.reasons import Reason
 from ottla.schemas.values import Values
@@ -96,15 +97,9 @@ class Converter:
             self._values = self._following(pa.schema([]), schema)
             self._values.take(found)
             return
-        taken = sorted(self._reserved & {*found.names})
-        if taken:
-            raise BadTableSetting(
-                f"ottla.table.value.schema of topic {settings.topic!r}: the table has a column "
-                f"{taken[0]} of its own; give this one another name"
-            )
         self._values = Values(
             settings.value_format,
-            found,
+            apart(found, self._reserved),
             resolver=schemas,
             schema=schema,
             message=settings.value_message or None,

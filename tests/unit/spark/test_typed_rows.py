@@ -131,7 +131,6 @@ def test_case_87_avro_values() -> None:
         ),
         ({"valueFormat": "json", "valueSchema": "shop"}, "valueSchema: "),
         ({"valueFormat": "avro", "valueSchema": "{}"}, "valueSchema: "),
-        ({"valueFormat": "json", "valueSchema": "_offset int"}, "_offset are columns of every"),
         (json_options(invalid="maybe"), "invalid is fail, null, drop, not 'maybe'"),
         (json_options(shareGroup="g"), "together with shareGroup"),
     ],
@@ -144,6 +143,12 @@ def test_wrong_options_are_refused(options: dict[str, str], said: str) -> None:
 def test_without_value_format_values_stay_bytes() -> None:
     assert parsed({"subscribe": "orders"}) is None
     assert parsed({"valueformat": "JSON", "valueschema": DDL}) == TypedOptions("json", DDL, "fail")
+
+
+def test_case_36_a_field_named_as_a_column_of_every_record_gets_another_name() -> None:
+    options = {"valueFormat": "json", "valueSchema": "_offset int, a int"}
+    found = read(options, ["_offset", "_offset__2"], [b'{"_offset": 7}'])
+    assert found.to_pydict() == {"_offset": [10], "_offset__2": [7]}
 
 
 def test_case_87_protobuf_values() -> None:

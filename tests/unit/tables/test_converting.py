@@ -244,6 +244,15 @@ def test_keys_may_be_text(value_format: str) -> None:
     assert made.columns.field("_key").type == pa.string()
 
 
+def test_case_36_fields_named_as_columns_of_every_table() -> None:
+    ddl = "_offset int, value string"
+    made = converter(None, value_format="json", value_schema=ddl, keep_value="true")
+    given = b'{"_offset":7,"value":"x"}'
+    parts = made.convert(records([given]))
+    found = rows(made, parts, "_offset", "_offset__2", "value", "value__2")
+    assert found == [(10, 7, given, "x")]
+
+
 def test_headers_may_be_left_out_although_they_are_read() -> None:
     made = converter(schemas({1: ONE}), value_format="registry", headers="false")
     made.start(made.columns)
