@@ -20,6 +20,7 @@ from ottla.clock import SYSTEM
 from ottla.console import audit, clusters
 from ottla.console.accounts import Tokens, Users, read_tokens, read_users
 from ottla.console.app import application
+from ottla.console.attention import Thresholds
 from ottla.console.history_file import HistoryFile
 from ottla.console.keeping import Keeper
 from ottla.console.login import Doorkeeper
@@ -53,11 +54,12 @@ def make_app(settings: Settings, clock: Clock = SYSTEM) -> Starlette:
     Reads the files of `command_config`, `users_file` and `tokens_file`.
     """
     door = Doorkeeper(settings, _users(settings), _tokens(settings))
+    thresholds = Thresholds(**dict(settings.attention))  # type: ignore[arg-type]  # one is whole
     if door.how == "sasl":
-        owners = Owners(_own_clusters(settings, clock))
+        owners = Owners(_own_clusters(settings, clock, thresholds))
         return application(settings, {}, all_routes(), clock, door, owners)
     watched = {
-        one.name: _watched(one, _security(one), clock, SAMPLE_FOR[settings.history])
+        one.name: _watched(one, _security(one), clock, SAMPLE_FOR[settings.history], thresholds)
         for one in settings.clusters
     }
     keeper = None
@@ -68,10 +70,15 @@ def make_app(settings: Settings, clock: Clock = SYSTEM) -> Starlette:
 
 
 def _watched(
-    cluster: ClusterSettings, security: Security, clock: Clock, sample_for: float
+    cluster: ClusterSettings,
+    security: Security,
+    clock: Clock,
+    sample_for: float,
+    thresholds: Thresholds,
 ) -> Watched:
     reached = clusters.ClusterSettings(cluster.name, cluster.bootstrap, security, cluster.registry)
-    return Watched(clusters.Cluster(reached, clock=clock), clock, sample_for)
+    found = clusters.Cluster(reached, clock=clock, thresholds=thresholds)
+    return Watched(found, clock, sample_for)
 
 
 def _security(cluster: ClusterSettings) -> Security:
@@ -81,7 +88,9 @@ def _security(cluster: ClusterSettings) -> Security:
         raise BadSetting(f"cluster {cluster.name!r}, command_config: {error}") from error
 
 
-def _own_clusters(settings: Settings, clock: Clock) -> Callable[[str, str], Mapping[str, Watched]]:
+def _own_clusters(
+    settings: Settings, clock: Clock, thresholds: Thresholds
+) -> Callable[[str, str], Mapping[str, Watched]]:
     """Makes the clusters of a user: files say how to log in, the user says who."""
     templates = {}
     for one in settings.clusters:
@@ -100,6 +109,7 @@ def _own_clusters(settings: Settings, clock: Clock) -> Callable[[str, str], Mapp
                 Security(**templates[one.name], sasl_username=name, sasl_password=password),
                 clock,
                 SAMPLE_FOR["off"],
+                thresholds,
             )
             for one in settings.clusters
         }

@@ -117,6 +117,8 @@ class Settings:
     metrics_names: str = "ottla"
     """Of `/metrics`: ours, or those of kafka_exporter where it has them."""
     clusters: tuple[ClusterSettings, ...] = field(default=())
+    attention: tuple[tuple[str, float], ...] = ()
+    """Thresholds of the rules by name, where they differ from `attention.Thresholds`."""
 
     @property
     def scheme(self) -> str:
@@ -152,7 +154,9 @@ LEAST: Final = {
     "history_max_mib": 1,
 }
 _TOP: Final = {
-    one.name: one for one in fields(Settings) if one.name not in ("clusters", "idle_exit_s")
+    one.name: one
+    for one in fields(Settings)
+    if one.name not in ("clusters", "idle_exit_s", "attention")
 }
 
 
@@ -309,13 +313,28 @@ def _of_file(file: Path) -> tuple[dict[str, Any], list[ClusterSettings]]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadSetting(f"{file} is not TOML: {error}") from error
     tables = read.pop("cluster", [])
-    found = {}
+    found: dict[str, Any] = {}
+    if "attention" in read:
+        found["attention"] = _thresholds(read.pop("attention"), str(file))
     for key, value in read.items():
-        _known(key, {**_TOP, "cluster": None}, str(file))
+        _known(key, {**_TOP, "cluster": None, "attention": None}, str(file))
         found[key] = _typed(key, value, str(file))
     if not isinstance(tables, list):
         raise BadSetting(f"{file}: write [[cluster]], with two brackets, for each cluster")
     return found, [_cluster(table, str(file)) for table in tables]
+
+
+def _thresholds(table: object, where: str) -> tuple[tuple[str, float], ...]:
+    from ottla.console.attention import Thresholds
+
+    known = [one.name for one in fields(Thresholds)]
+    if not isinstance(table, dict):
+        raise BadSetting(f"{where}: write [attention], with one pair of brackets, once")
+    for key, value in table.items():
+        _known(key, known, f"{where}, [attention]")
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+            raise BadSetting(f"{where}, [attention]: {key} is a number above 0, not {value!r:.80}")
+    return tuple(table.items())
 
 
 _CLUSTER_KEYS: Final = (

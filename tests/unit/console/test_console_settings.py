@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ottla.console.attention import Thresholds
+from ottla.console.serve import make_app
 from ottla.console.settings import BadSetting, Settings, check_exposure, load, settled
 
 if TYPE_CHECKING:
@@ -89,6 +91,10 @@ def test_a_whole_file_is_read(tmp_path: Path) -> None:
         ('[[cluster]]\n[[cluster.decode]]\ntopics = "x"\nvalue = "xml"', "a decoder is one of"),
         ("[cluster]\nname = 1", "two brackets"),
         ("a = ", "is not TOML"),
+        ("[attention]\nlags = 3", "did you mean 'lag_s'"),
+        ("[attention]\nlag_s = true", "a number above 0"),
+        ("[attention]\nlag_s = 0", "a number above 0"),
+        ("attention = 3", r"write \[attention\]"),
         ('auth = "oidc"', "auth is one of auto, none, password, proxy, sasl"),
         ('auth = "proxy"', "needs trusted_proxies"),
         ('trusted_proxies = ["proxy.example"]', "are addresses such as"),
@@ -130,6 +136,13 @@ def test_case_8_a_login_and_encryption_let_it_serve(tmp_path: Path) -> None:
     check(f'{outside}auth = "password"\ntrusted_proxies = ["10.0.0.5"]')
     check('listener = "https://0.0.0.0:9095"\nauth = "sasl"\ntls_cert = "c"\ntls_key = "k"')
     check('auth = "password"')
+
+
+def test_thresholds_of_rules_can_be_set(tmp_path: Path) -> None:
+    settings = of_file(tmp_path, "[attention]\nlag_s = 300\nhog_share = 0.5\n")
+    assert settings.attention == (("lag_s", 300), ("hog_share", 0.5))
+    found = make_app(settings).state.console.clusters["local"].cluster._thresholds
+    assert (found.lag_s, found.hog_share, found.idle_s) == (300, 0.5, Thresholds().idle_s)
 
 
 def test_auto_is_sasl_where_a_file_says_how_but_not_who(tmp_path: Path) -> None:

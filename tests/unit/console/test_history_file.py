@@ -108,7 +108,8 @@ def test_old_days_go(tmp_path: Path) -> None:
 
 
 def test_the_oldest_day_goes_first_where_there_is_no_room(tmp_path: Path) -> None:
-    file = opened(tmp_path / "history.sqlite", most=MIB)
+    most = MIB // 4
+    file = opened(tmp_path / "history.sqlite", most)
     for day in range(10):
         slot = START + day * DAY_SLOTS
         series = [
@@ -116,12 +117,12 @@ def test_the_oldest_day_goes_first_where_there_is_no_room(tmp_path: Path) -> Non
                 ("topic", f"{number}", "x"),
                 [Point(slot + one, number * one + 0.1, one) for one in range(90)],
             )
-            for number in range(600)
+            for number in range(150)
         ]
         assert file.save("a", series, slot + 90)
     database = file._database
     assert database is not None
-    assert file._size(database) <= MIB
+    assert file._size(database) <= most
     found = file.load("a", START, START + 11 * DAY_SLOTS, 10_000)
     kept = {one.slot for _, some in found for one in some}
     assert max(kept) == START + 9 * DAY_SLOTS + 89
