@@ -71,7 +71,7 @@ def test_every_command_that_connects_takes_it() -> None:
     assert {"topic create", "consume", "relay", "run", "doctor", "transaction abort"} <= taking
 
 
-def test_commands_over_a_listener_that_asks_who_comes(run: Ottla, tmp_path: Path) -> None:
+def test_commands_over_a_listener_that_asks_who_comes_case_104(run: Ottla, tmp_path: Path) -> None:
     assert "created" in run.ok("topic", "create", "orders", "--partitions", "2")
     assert "orders" in run.ok("topic", "list")
     assert "orders" in run.ok("topic", "describe", "orders")

@@ -83,7 +83,9 @@ SAME_WITH_512 = (
         pytest.param(SHA_512, *SAME_WITH_512, id="case 23"),
     ],
 )
-def test_the_exchange_of_the_rfc(mechanism: ScramMechanism, proof: str, signature: str) -> None:
+def test_the_exchange_of_the_rfc_cases_22_and_23(
+    mechanism: ScramMechanism, proof: str, signature: str
+) -> None:
     server, one = made(mechanism), client(mechanism)
     assert one.first() == FIRST
     challenge = data(server.step(one.first()))
