@@ -71,6 +71,7 @@ def test_case_8_a_taken_port_and_an_open_one() -> None:
         port = taken.getsockname()[1]
         assert "--listen" in refused("--listen", f"127.0.0.1:{port}")
     assert "asks for no login" in refused("--listen", "0.0.0.0:0")
+    assert "needs tls_cert and tls_key" in refused("--listen", "https://127.0.0.1:0")
 
 
 def test_case_9_a_wrong_key(tmp_path: Path) -> None:

@@ -54,7 +54,10 @@ def console(
     ] = None,
     listen: Annotated[
         str | None,
-        typer.Option(help="HOST:PORT to serve on; port 0 picks a free one (127.0.0.1:9095)."),
+        typer.Option(
+            metavar="[https://]HOST:PORT",
+            help="Where to serve; port 0 picks a free one (127.0.0.1:9095).",
+        ),
     ] = None,
     config: Annotated[
         Path | None, typer.Option(help="A TOML file with the console's settings.")
@@ -93,7 +96,7 @@ def console(
     except ModuleNotFoundError as error:  # pragma: no cover  # a base install has what this needs
         _fail(f"the console needs {error.name}: pip install 'ottla[console]'")
     options = {
-        "listener": None if listen is None else f"http://{listen}",
+        "listener": f"http://{listen}" if listen and "://" not in listen else listen,
         "base_path": base_path,
         "write": write or None,
         "history": history,

@@ -40,8 +40,8 @@ async def readyz(request: Request) -> Response:
 
 async def metrics(request: Request) -> Response:
     console: Console = request.app.state.console
-    kinds = (Kind.CLUSTER, Kind.GROUPS, Kind.NODES, Kind.LOG_DIRS, Kind.TRANSACTIONS)
-    await asyncio.gather(*(one.fresh(*kinds) for one in console.clusters.values()))
+    # All of them: rules about what needs attention ask for each.
+    await asyncio.gather(*(one.fresh(*Kind) for one in console.clusters.values()))
     scraped = [
         Scraped(name, one.look(), one.attention(), one.away() is None, one.cluster.sampler.spent_s)
         for name, one in console.clusters.items()
