@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient, header_schema_id_serializer
+from confluent_kafka.serialization import MessageField, SerializationContext
 
 from ottla.schemas.registry_client import SchemaRegistry
 from ottla.tables import pointer
@@ -14,6 +17,7 @@ from ottla.tables.errors import PointersUnreadable, TableRunFailed
 from ottla.tables.pointer import create_pointer_topic, read_pointers
 from ottla.tables.topic_table import open_table
 from ottla.testing.embedded import EmbeddedBroker
+from tests.conformance.registry.test_serializers import pair
 from tests.integration.tables.test_typed import alter, rows
 from tests.support.random_avro import encoded
 from tests.support.tables import places
@@ -178,6 +182,30 @@ async def test_json_schema_and_protobuf_values(place: Place, subject: Subject) -
     assert rows(place, "shop", "paid") == [("a", None), (None, True)]
 
 
+@pytest.mark.parametrize("in_headers", [False, True])
+async def test_case_35_values_of_confluents_serialisers(
+    broker: EmbeddedBroker, place: Place, *, in_headers: bool
+) -> None:
+    """Three kinds of schemas in one topic; headers name them by GUID, and the table by none."""
+
+    def serialised(kind: str) -> tuple[bytes, list[tuple[str, bytes]]]:
+        conf = {"schema.id.serializer": header_schema_id_serializer} if in_headers else {}
+        headers: list[tuple[str, bytes]] = []
+        context = SerializationContext(f"{place.topic}-{kind}", MessageField.VALUE, headers)
+        with SchemaRegistryClient({"url": broker.registry_url}) as client:
+            write, _, value = pair(kind, client, conf)
+            return write(value, context), headers
+
+    await place.create(**REGISTRY)
+    for kind in ("avro", "json", "protobuf"):
+        value, headers = await asyncio.to_thread(serialised, kind)
+        await place.fill([value], headers=headers)
+    assert await place.run_once() == {0: 3}
+    found = rows(place, "shop", "_schema_id")
+    assert [one for one, _ in found] == ["north"] * 3
+    assert all((number is None) == in_headers for _, number in found)
+
+
 async def test_latest_has_the_columns_of_the_newest_schema(place: Place, subject: Subject) -> None:
     one = await subject.add(ONE)
     await place.create(ottla_table_value_format="registry-latest")
@@ -255,8 +283,6 @@ async def test_a_table_on_a_broker_that_does_not_know_its_keys_tells_how_to_read
 async def test_pointers_that_do_not_come_are_an_error(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import asyncio
-
     from ottla.client.admin.admin import Admin
 
     async with Admin(place.bootstrap) as admin:
