@@ -42,6 +42,7 @@ class Values:
         message: str | None = None,
         on_conflict: Literal["bad", "new-column", "raise"] = "bad",
         reserved: Collection[str] = (),
+        is_key: bool = False,
     ) -> None:
         self.columns = columns
         self._format = format
@@ -50,6 +51,7 @@ class Values:
         self._message = message
         self._on_conflict = on_conflict
         self._reserved = reserved
+        self._is_key = is_key
         self._met: set[Named] = set()
 
     def decode(
@@ -70,6 +72,7 @@ class Values:
             format=self._format,
             schema=self._schema,
             message=self._message,
+            is_key=self._is_key,
             follow=follow if self._format == "registry" else None,
         )
 

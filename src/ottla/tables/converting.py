@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from ottla.clock import SYSTEM
+from ottla.schemas.avro_columns import ONLY
 from ottla.schemas.columns import columns_of
 from ottla.schemas.decode import Resolver
 from ottla.schemas.evolution import apart
@@ -43,7 +44,7 @@ _DETAILS: Final = {
     Reason.OUT_OF_RANGE: "a number does not fit its column",
     Reason.SCHEMA_CONFLICT: "a field of the schema has a type that its column cannot take",
     Reason.TOO_LARGE: "the value is nested too deeply, or its columns are too large",
-    Reason.BAD_KEY: "the key is not UTF-8",
+    Reason.BAD_KEY: "the key is not UTF-8, or not of its schema",
 }
 
 
@@ -87,9 +88,12 @@ class Converter:
         self._schemas = schemas
         self._clock = clock
         self._values: Values | None = None
+        self._keys: Values | None = None
         self._waiting: dict[int, tuple[int, float]] = {}
         self._meta = meta_columns(settings.key_format)
         self._kept = RAW if settings.keep_value or settings.value_format == "raw" else ()
+        if settings.key_format == "registry":
+            self._keys = self._key_values(self._given_keys())
         if settings.value_format == "raw":
             return
         schema, found = self._given()
@@ -109,7 +113,13 @@ class Converter:
     def columns(self) -> pa.Schema:
         values = () if self._values is None else self._values.columns
         told = {CONVERSION: self._settings.conversion.encode()}
-        return pa.schema([*values, *self._kept, *self._meta], metadata=told)
+        meta = self._meta
+        if self._keys is not None:
+            kind = _key_type(self._keys.columns)
+            meta = [one if one.name != "_key" else one.with_type(kind) for one in meta]
+            if not self._keys.columns.names:  # nobody knows them without a registry
+                meta = [one for one in meta if one.name != "_key"]
+        return pa.schema([*values, *self._kept, *meta], metadata=told)
 
     @property
     def _reserved(self) -> set[str]:
@@ -117,6 +127,10 @@ class Converter:
 
     def start(self, columns: pa.Schema) -> None:
         """Begin a round: the table has these columns."""
+        if self._keys is not None:
+            kind = columns.field("_key").type
+            fields = list(kind) if pa.types.is_struct(kind) else [pa.field(ONLY, kind)]
+            self._keys = self._key_values(pa.schema(fields))
         if self._settings.value_format not in FRAMED:
             return
         values = pa.schema([one for one in columns if one.name not in self._reserved])
@@ -163,6 +177,23 @@ class Converter:
         message = (self._settings.value_message or None) if is_named else None
         return schema, columns_of(schema, references, message)
 
+    def _given_keys(self) -> pa.Schema:
+        """The columns of the newest schema of keys; a table has to begin with some."""
+        subject = f"{self._settings.topic}-key"
+        if self._schemas is None:
+            return pa.schema([])
+        schema = self._schemas.latest(subject)
+        if schema is None:
+            raise BadTableSetting(
+                f"topic {self._settings.topic!r}: ottla.table.key.format=registry needs the "
+                f"subject {subject} in the registry"
+            )
+        references = self._schemas.references(schema) if schema.references else {}
+        return columns_of(schema, references)
+
+    def _key_values(self, columns: pa.Schema) -> Values:
+        return Values("registry", columns, resolver=self._schemas, is_key=True)
+
     def _following(self, columns: pa.Schema, schema: Schema | None) -> Values:
         kind, conflict = self._settings.value_format, self._settings.on_conflict
         is_strict = conflict == "pause" or (kind == "registry-latest" and conflict != "new-column")
@@ -183,8 +214,8 @@ class Converter:
     def _converted(self, records: pa.RecordBatch) -> Converted:
         typed: dict[str, pa.Array] = {}
         reasons = np.zeros(records.num_rows, np.uint8)
+        headers = records.column("headers") if "headers" in records.schema.names else None
         if self._values is not None:
-            headers = records.column("headers") if "headers" in records.schema.names else None
             decoded = self._values.decode(records.column("value"), headers)
             typed = dict(zip(self._values.columns.names, decoded.columns.columns, strict=True))
             typed["_schema_id"] = decoded.schema_ids
@@ -195,6 +226,8 @@ class Converter:
             typed["_headers"] = pa.nulls(records.num_rows, HEADERS)
         if self._settings.key_format == "utf8":
             typed["_key"] = _texts(records.column("key"), reasons)
+        elif self._keys is not None:
+            typed["_key"] = _typed_keys(self._keys, records.column("key"), headers, reasons)
         if not reasons.any():
             return Converted(records, typed, None, None)
         waits = None
@@ -255,6 +288,28 @@ class Converter:
 def _range(records: pa.RecordBatch, first: int, last: int) -> pa.RecordBatch:
     """Some of the records, in buffers of their own."""
     return records.take(pa.array(np.arange(first, last)))
+
+
+def _key_type(columns: pa.Schema) -> pa.DataType:
+    """A key that is a record is a struct, any other its only column."""
+    is_scalar = columns.names == [ONLY]
+    return columns.field(0).type if is_scalar else pa.struct(list(columns))
+
+
+def _typed_keys(
+    values: Values, keys: pa.Array, headers: pa.Array | None, reasons: NDArray[np.uint8]
+) -> pa.Array:
+    """Keys by their schemas; of bad ones the records are bad, unless a schema may come yet."""
+    decoded = values.decode(keys, headers)
+    for row, code in zip(decoded.bad.tolist(), decoded.reasons.tolist(), strict=True):
+        if not reasons[row]:
+            is_unknown = code == Reason.UNKNOWN_SCHEMA
+            reasons[row] = Reason.UNKNOWN_SCHEMA if is_unknown else Reason.BAD_KEY
+    kind = _key_type(values.columns)
+    if not pa.types.is_struct(kind) or values.columns.names == [ONLY]:
+        return decoded.columns.column(0)
+    fields = list(values.columns)
+    return pa.StructArray.from_arrays(decoded.columns.columns, fields=fields, mask=keys.is_null())
 
 
 def _texts(keys: pa.Array, reasons: NDArray[np.uint8]) -> pa.Array:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 from dataclasses import dataclass
-from itertools import repeat
 from typing import TYPE_CHECKING, Final
 
 from ottla.client.reader.reader import Reader
@@ -145,6 +144,8 @@ async def verify(
     [policy] = await admin.describe_configs("topic", settings.topic, ["cleanup.policy"])
     is_compacted = "compact" in (policy.value or "")
     has_values = settings.value_format == "raw" or settings.keep_value
+    has_keys = settings.key_format != "registry"
+    told = [name for name, is_told in (("key", has_keys), ("value", has_values)) if is_told]
     topic_id = topic_id_bytes(state.topic_id)
     oldest_us = None
     if settings.retention_ms >= 0:
@@ -155,9 +156,9 @@ async def verify(
     found = []
     for number, start, end in windows:
         theirs, old = await _in_log(
-            bootstrap, security, settings.topic, topic_id, has_values, number, start, end, oldest_us
+            bootstrap, security, settings.topic, topic_id, told, number, start, end, oldest_us
         )
-        ours = await asyncio.to_thread(_in_tables, tables, parts, has_values, number, start, end)
+        ours = await asyncio.to_thread(_in_tables, tables, parts, told, number, start, end)
         if is_compacted:
             # The log has dropped older values of a key since; the table keeps what it saw.
             ours = {one: hashes for one, hashes in ours.items() if one in theirs}
@@ -177,15 +178,16 @@ _Rows = dict[int, list[int]]
 """Hashes of key and value by offset."""
 
 
-def _add(rows: _Rows, offsets: pa.Array, keys: pa.Array, values: pa.Array | None) -> None:
-    bytes_of = repeat(None) if values is None else values.to_pylist()
-    for offset, key, value in zip(offsets.to_pylist(), keys.to_pylist(), bytes_of, strict=False):
-        rows.setdefault(offset, []).append(hash((key, value)))
+def _add(rows: _Rows, offsets: pa.Array, told: Sequence[pa.Array]) -> None:
+    """`told` are the bytes that are compared; keys may be kept as text."""
+    bytes_of = [one.cast("binary").to_pylist() for one in told]
+    for row, offset in enumerate(offsets.to_pylist()):
+        rows.setdefault(offset, []).append(hash(tuple(one[row] for one in bytes_of)))
 
 
 async def _in_log(
-    bootstrap: str, security: Security, topic: str, topic_id: bytes, has_values: bool, number: int,
-    start: int, end: int, oldest_us: int | None,
+    bootstrap: str, security: Security, topic: str, topic_id: bytes, told: Sequence[str],
+    number: int, start: int, end: int, oldest_us: int | None,
 ) -> tuple[_Rows, set[int]]:  # fmt: skip
     """Rows of the log, and which of them are so old that the table may have dropped them."""
     rows: _Rows = {}
@@ -204,9 +206,8 @@ async def _in_log(
     )
     async with reader:
         async for batch in reader:
-            values = batch.column("value") if has_values else None
             offsets = batch.column("offset")
-            _add(rows, offsets, batch.column("key"), values)
+            _add(rows, offsets, [batch.column(one) for one in told])
             if oldest_us is not None:
                 times = batch.column("timestamp").cast("int64").to_pylist()
                 pairs = zip(offsets.to_pylist(), times, strict=True)
@@ -215,15 +216,19 @@ async def _in_log(
 
 
 def _in_tables(
-    tables: TableFormat, parts: Sequence[_Part], has_values: bool, number: int, start: int, end: int
+    tables: TableFormat,
+    parts: Sequence[_Part],
+    told: Sequence[str],
+    number: int,
+    start: int,
+    end: int,
 ) -> _Rows:
     rows: _Rows = {}
-    columns = ["_offset", "_key", *(["value"] if has_values else [])]
+    of_table = {"key": "_key", "value": "value"}
+    columns = ["_offset", *(of_table[one] for one in told)]
     for part in parts:
         for batch in scan(tables, part.state, part.files, columns, number, start, end):
-            values = batch.column("value") if has_values else None
-            keys = batch.column("_key").cast("binary")  # they may be kept as text
-            _add(rows, batch.column("_offset"), keys, values)
+            _add(rows, batch.column("_offset"), [batch.column(one) for one in columns[1:]])
     return rows
 
 

@@ -17,11 +17,10 @@ if TYPE_CHECKING:
 
 
 def needs_registry(settings: TopicSettings) -> bool:
-    """Whether the values of a topic cannot be read without a registry."""
-    is_given = bool(settings.value_schema)
-    return settings.value_format in FRAMED or (
-        settings.value_format in ("avro", "protobuf") and not is_given
-    )
+    """Whether the records of a topic cannot be read without a registry."""
+    has_subject = settings.value_format in ("avro", "protobuf") and not settings.value_schema
+    is_framed = settings.value_format in FRAMED or settings.key_format == "registry"
+    return is_framed or has_subject
 
 
 async def registry_url(given: str | None, ask: Callable[[], Awaitable[str | None]]) -> str:

@@ -27,8 +27,9 @@ CHUNK_BYTES: Final = 8 * MIB
 
 
 def needs_headers(settings: TopicSettings) -> bool:
-    """Whether rows need the headers of records: a header may name the schema of a value."""
-    return settings.headers or settings.value_format in FRAMED
+    """Whether rows need the headers of records: a header may name a schema."""
+    is_framed = settings.value_format in FRAMED or settings.key_format == "registry"
+    return settings.headers or is_framed
 
 
 async def take(

@@ -171,6 +171,7 @@ def test_what_a_table_does_not_have_is_left_to_the_log() -> None:
         ('{"value.format":"registry","keep.value":"true"}', True),
         ('{"headers":"false"}', False),
         ('{"key.format":"utf8"}', True),
+        ('{"key.format":"registry"}', False),
     ],
 )
 def test_a_table_that_does_not_keep_bytes_and_headers_is_left_alone(

@@ -11,11 +11,15 @@ import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient, header_schema_id_serializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
+from ottla.client.admin.admin import Admin
+from ottla.client.security import PLAINTEXT
 from ottla.schemas.registry_client import SchemaRegistry
 from ottla.tables import pointer
 from ottla.tables.errors import PointersUnreadable, TableRunFailed
+from ottla.tables.inspecting import status, verify
 from ottla.tables.pointer import create_pointer_topic, read_pointers
 from ottla.tables.topic_table import open_table
+from ottla.tables.topics import enabled_topics
 from ottla.testing.embedded import EmbeddedBroker
 from tests.conformance.registry.test_serializers import pair
 from tests.integration.tables.test_typed import alter, rows
@@ -188,9 +192,9 @@ async def test_case_35_values_of_confluents_serialisers(
 ) -> None:
     """Three kinds of schemas in one topic; headers name them by GUID, and the table by none."""
 
-    def serialised(kind: str) -> tuple[bytes, list[tuple[str, bytes]]]:
+    def serialised(kind: str) -> tuple[bytes, list[Any]]:
         conf = {"schema.id.serializer": header_schema_id_serializer} if in_headers else {}
-        headers: list[tuple[str, bytes]] = []
+        headers: list[Any] = []
         context = SerializationContext(f"{place.topic}-{kind}", MessageField.VALUE, headers)
         with SchemaRegistryClient({"url": broker.registry_url}) as client:
             write, _, value = pair(kind, client, conf)
@@ -266,6 +270,30 @@ async def test_text_keys(place: Place) -> None:
     assert rows(place, "_key", "reason", table=f"{place.table}__dlq") == [(b"\xff", "bad_key")]
 
 
+async def test_keys_of_a_registry(broker: EmbeddedBroker, place: Place) -> None:
+    key = {"type": "record", "name": "Key", "fields": [{"name": "id", "type": "int"}]}
+    async with SchemaRegistry(broker.registry_url) as registry:
+        number = (await registry.register(f"{place.topic}-key", json.dumps(key))).id
+    await place.create(ottla_table_key_format="registry")
+    await place.fill([b"1"], key=framed(number, b"\x02"))
+    await place.fill([b"2"], key=b"junk")
+    await place.run_once()
+    assert rows(place, "_key", "value") == [({"id": 1}, b"1")]
+    assert rows(place, "_key", "reason", table=f"{place.table}__dlq") == [(b"junk", "bad_key")]
+    await place.fill([b"3"], key=framed(number, b"\x04"))
+    table = await open_table(place.topic, bootstrap=place.bootstrap)
+    assert table.to_arrow(["_key"]).to_pydict() == {"_key": [{"id": 1}, {"id": 2}]}
+    tables = place.tables()
+    try:
+        async with Admin(place.bootstrap) as admin:
+            settings = (await enabled_topics(admin, [place.topic], {}))[place.topic]
+            assert (await status(admin, tables, settings, 0)).problem is None
+            findings = await verify(place.bootstrap, PLAINTEXT, admin, tables, settings)
+            assert not any(one.is_wrong for one in findings)
+    finally:
+        tables.close()
+
+
 async def test_a_table_on_a_broker_that_does_not_know_its_keys_tells_how_to_read_the_tail(
     broker: EmbeddedBroker, tmp_path: Path
 ) -> None:
@@ -283,8 +311,6 @@ async def test_a_table_on_a_broker_that_does_not_know_its_keys_tells_how_to_read
 async def test_pointers_that_do_not_come_are_an_error(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ottla.client.admin.admin import Admin
-
     async with Admin(place.bootstrap) as admin:
         await create_pointer_topic(admin)
 

@@ -33,10 +33,11 @@ class Schemas(Registry):
     """A registry with one subject."""
 
     newest: Schema | None = None
+    newest_key: Schema | None = None
 
     def latest(self, subject: str) -> Schema | None:
-        assert subject == "orders-value"
-        return self.newest
+        assert subject in ("orders-value", "orders-key")
+        return self.newest if subject == "orders-value" else self.newest_key
 
 
 class Time(Clock):
@@ -242,6 +243,38 @@ def test_keys_may_be_text(value_format: str) -> None:
     assert rows(made, parts, "_key", "_offset") == [("kéy", 10), (None, 12)]
     assert letters(parts, "_key", "reason") == [(b"\xff", "bad_key")]
     assert made.columns.field("_key").type == pa.string()
+
+
+def test_keys_may_name_their_schemas() -> None:
+    known = schemas({1: record(("id", "int"), name="K"), 2: record(("id", "long"), name="K")})
+    known.newest_key = known._schemas[1]
+    made = converter(known, key_format="registry")
+    made.start(made.columns)
+    keys = [framed(1, b"\x02"), None, b"junk", framed(2, b"\x80\x80\x80\x80\x80\x01")]
+    parts = made.convert(records([b"v"] * 4, keys))
+    assert rows(made, parts, "_key", "value", "_offset") == [
+        ({"id": 1}, b"v", 10), (None, b"v", 11), ({"id": 2**34}, b"v", 13),
+    ]  # fmt: skip
+    assert letters(parts, "_key", "reason") == [(b"junk", "bad_key")]
+    assert made.columns.field("_key").type == pa.struct([("id", pa.int64())])
+    made.start(made.columns)
+    [waiting] = made.convert(records([b"v"], [framed(9, b"\x02")]))
+    assert waiting.waits is not None
+
+
+def test_keys_that_are_no_records() -> None:
+    known = schemas({1: "string"})
+    known.newest_key = known._schemas[1]
+    made = converter(known, key_format="registry")
+    made.start(made.columns)
+    parts = made.convert(records([b"v"] * 2, [framed(1, b"\x02a"), None]))
+    assert rows(made, parts, "_key") == [("a",), (None,)]
+
+
+def test_keys_of_a_registry_need_their_subject() -> None:
+    with pytest.raises(BadTableSetting, match="needs the subject orders-key"):
+        converter(schemas({}), key_format="registry")
+    assert "_key" not in converter(None, key_format="registry").columns.names
 
 
 def test_case_36_fields_named_as_columns_of_every_table() -> None:

@@ -21,7 +21,7 @@ MIB: Final = 1024 * 1024
 HOUR_MS: Final = 3_600_000
 PREFIX: Final = "ottla.table."
 VALUE_FORMATS: Final = ("raw", "json", "avro", "protobuf", "registry", "registry-latest")
-KEY_FORMATS: Final = ("binary", "utf8")
+KEY_FORMATS: Final = ("binary", "utf8", "registry")
 CONFLICTS: Final = ("dlq", "new-column", "pause")
 INVALID: Final = ("dlq", "pause", "drop")
 PARTITIONS: Final = ("day(_timestamp)", "hour(_timestamp)", "month(_timestamp)", "none")
@@ -49,7 +49,8 @@ TABLE_CONFIGS: Final = (
     _table("keep.value", ConfigType.BOOLEAN, "false",
            "Keep the bytes of values beside their columns.", None),
     _table("key.format", ConfigType.STRING, KEY_FORMATS[0],
-           "What keys are: binary, or utf8; a key that is no text makes the record invalid.",
+           "What keys are: binary; utf8; registry, with the schema that each key names. A key that "
+           "is something else makes the record invalid.",
            OneOf(KEY_FORMATS)),
     _table("name", ConfigType.STRING, "",
            "Name of the table; empty: the topic's, with _ for . and -.",

@@ -144,7 +144,8 @@ def _has_values(topic: str, snapshot: Snapshot) -> bool:
     made_by = converted_by(topic, snapshot.properties.get("ottla.conversion", "{}"))
     if made_by is None or "value" not in snapshot.columns.names:
         return False
-    return made_by.headers and (made_by.value_format == "raw" or made_by.keep_value)
+    has_keys = made_by.key_format != "registry"
+    return made_by.headers and has_keys and (made_by.value_format == "raw" or made_by.keep_value)
 
 
 def _may_have(file: DataFile, one: Range) -> bool:
