@@ -38,8 +38,8 @@ from ottla.console.window_state import (
     window,
 )
 from ottla.coordination.share_state.records import ShareKey
+from ottla.metadata.names import POINTER_TOPIC
 from ottla.tables.errors import BadPointer
-from ottla.tables.names import POINTER_TOPIC
 from ottla.tables.pointer import Pointer, decode_pointer
 from ottla.wire.errors import WireError
 from ottla.wire.records import iter_records

@@ -31,7 +31,7 @@ from ottla.client.errors import (
 )
 from ottla.console.capabilities import ONLY_OTTLA, Capabilities, capabilities
 from ottla.console.missing import NOT_ASKED, Missing, missing
-from ottla.tables.names import POINTER_TOPIC
+from ottla.metadata.names import POINTER_TOPIC
 from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:

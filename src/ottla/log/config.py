@@ -41,6 +41,9 @@ class LogConfig:
     local_retention_ms: int = LIKE_RETENTION
     local_retention_bytes: int = LIKE_RETENTION
     ottla_validate_records: str = "sampled"
+    ottla_table_enable: bool = False
+    ottla_table_start: str = "earliest"
+    ottla_table_hold_bytes: int = 10 << 30
     # What produce asks of every batch, worked out once.
     compacts: bool = field(init=False, repr=False, compare=False)
     log_append_time: bool = field(init=False, repr=False, compare=False)

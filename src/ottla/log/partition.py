@@ -76,6 +76,7 @@ if TYPE_CHECKING:
     from ottla.log.life import Lease
     from ottla.log.producer_state import Producer
     from ottla.log.recovery import LoadedLog
+    from ottla.log.retention import Hold
     from ottla.log.segment import FoundBatches, Segment
     from ottla.log.storage import Buffer, Storage
 
@@ -631,8 +632,10 @@ class PartitionLog:
             self.log_start_offset = offset
             self.epochs.truncate_start(offset)
 
-    def apply_retention(self, now_ms: int, *, limit: int | None = None) -> list[Segment]:
-        """Let expired segments go, at most `limit` of them; those that went.
+    def apply_retention(
+        self, now_ms: int, *, limit: int | None = None, hold: Hold | None = None
+    ) -> list[Segment]:
+        """Let expired segments go, at most `limit` of them and none that is held; those that went.
 
         Their files stay until `purge`.
         """
@@ -645,6 +648,7 @@ class PartitionLog:
                 now_ms=now_ms,
                 log_start_offset=self.log_start_offset,
                 high_watermark=self._may_leave,
+                hold=hold,
             )
             if limit is not None:
                 count = min(count, limit)

@@ -2,7 +2,8 @@
 
 The oldest segments go while one of these holds: the log start has passed them, their newest record
 is older than retention.ms, or the log without them still has retention.bytes. Nothing at or past
-the high watermark goes, and an empty active segment has nothing to give.
+the high watermark goes, and an empty active segment has nothing to give. A `Hold` keeps what time
+and size would take.
 
 A segment is deleted in two steps: its files are renamed to `.<number>.deleted`, which takes it out
 of the log; after file.delete.delay.ms they are unlinked, but not while a reader holds the segment.
@@ -21,6 +22,17 @@ if TYPE_CHECKING:
     from ottla.log.config import LogConfig
 
 
+class Hold(NamedTuple):
+    """Records from `offset` on wait for somebody, for as long as there are `size` bytes of them."""
+
+    offset: int
+    size: int
+
+    def keeps(self, end: int, left: int) -> bool:
+        """Whether a segment stays that ends there and begins the last `left` bytes of the log."""
+        return end > self.offset and left <= self.size
+
+
 def expired_segments(
     segments: tuple[Segment, ...],
     config: LogConfig,
@@ -29,6 +41,7 @@ def expired_segments(
     now_ms: int,
     log_start_offset: int,
     high_watermark: int,
+    hold: Hold | None = None,
 ) -> int:
     """How many segments may go, counted from the oldest; all of them have `total` bytes."""
     for number, segment in enumerate(segments):
@@ -36,8 +49,9 @@ def expired_segments(
         if segment.next_offset > high_watermark or (is_active and segment.size == 0):
             return number
         passed = not is_active and segments[number + 1].base_offset <= log_start_offset
+        is_held = hold is not None and hold.keeps(segment.next_offset, total)
         total -= segment.size
-        if not passed and not _is_over(segment, total, config, now_ms):
+        if not passed and (is_held or not _is_over(segment, total, config, now_ms)):
             return number
     return len(segments)
 

@@ -21,6 +21,10 @@ CONSUMER_OFFSETS_TOPIC: Final = "__consumer_offsets"
 TRANSACTION_STATE_TOPIC: Final = "__transaction_state"
 SHARE_GROUP_STATE_TOPIC: Final = "__share_group_state"
 REMOTE_LOG_METADATA_TOPIC: Final = "__remote_log_metadata"
+POINTER_TOPIC: Final = "ottla.tables"
+"""The compacted topic of tables' pointers: one partition, written by the table worker."""
+TABLE_GROUP_PREFIX: Final = "ottla.table."
+"""Of the groups that show the positions of tables."""
 
 # Flagged internal in Metadata answers. The remote log's topic is not, as in Kafka: it is guarded
 # by who may write to it, not by the flag.

@@ -32,6 +32,10 @@ SMALLEST_CLASS: Final = 2 * 1024
 FULL: Final = 0.75
 """Share of the target from which a file is not merged again."""
 MOST_INPUTS: Final = 16
+SMALL_FILE_BYTES: Final = 8 * MIB
+"""Spark takes about 8 ms for a file, whatever it has in it."""
+RETENTION: Final = "retention"
+"""Why files left the table: readers must not miss their rows."""
 HOUR_MS: Final = 3_600_000
 QUIET_MS: Final = HOUR_MS
 LEAST_SNAPSHOTS: Final = 10

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from ottla.tables.compacting import SnapshotInfo
 
+_NONE: Final[Mapping[str, str]] = MappingProxyType({})
 Offsets = Mapping[int, int]
 """Offsets by partition."""
 
@@ -33,6 +35,8 @@ META_COLUMNS: Final = (
     "_tombstone",
 )
 """What every table has after its value columns."""
+PLACE_COLUMNS: Final = ("_partition", "_offset", "_timestamp")
+"""What the table of dead letters has of these, at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +98,7 @@ class Commit:
     """One atomic step: these files, and the position after them.
 
     `start` is the position that the table had when it was loaded. `columns` are those of the files,
-    if they have some that the table did not have.
+    if they have some that the table did not have. `summary` is noted with the snapshot, too.
     """
 
     id: str
@@ -104,6 +108,7 @@ class Commit:
     holes: tuple[Hole, ...]
     files: tuple[NewFile, ...]
     columns: pa.Schema | None = None
+    summary: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,12 +181,20 @@ class TableFormat(Protocol):
         """The files of the current snapshot."""
 
     def replace(
-        self, state: TableState, old: Sequence[DataFile], new: NewFile | None, why: str
+        self,
+        state: TableState,
+        old: Sequence[DataFile],
+        new: Sequence[NewFile],
+        why: str,
+        properties: Mapping[str, str] = _NONE,
     ) -> TableState:
-        """Put one file, or none, in the place of others; the snapshot says why.
+        """Put files in the place of others; the snapshot says why. Properties are set with it.
 
         `CommitRefused` if the table has moved on.
         """
+
+    def property(self, state: TableState, name: str) -> str | None:
+        """A property of the table."""
 
     def snapshots(self, state: TableState) -> tuple[list[SnapshotInfo], set[int]]:
         """The kept snapshots, and those that a branch or tag names."""

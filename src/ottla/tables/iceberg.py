@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from pyiceberg.conversions import from_bytes
@@ -38,7 +39,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import IntegerType, LongType
 
 from ottla.schemas.names import names_of, with_names
-from ottla.tables.compacting import SnapshotInfo
+from ottla.tables.compacting import RETENTION, SnapshotInfo
 from ottla.tables.errors import (
     ColumnsMoved,
     NotATopicTable,
@@ -168,6 +169,7 @@ class IcebergTables:
             "ottla.commit": commit.id,
             "ottla.from": dump_offsets(commit.start),
             "ottla.next": position,
+            **commit.summary,
         }
         append = transaction.update_snapshot(snapshot_properties=summary).merge_append()
         for one in commit.files:
@@ -181,7 +183,12 @@ class IcebergTables:
         )
 
     def replace(
-        self, state: TableState, old: Sequence[DataFile], new: NewFile | None, why: str
+        self,
+        state: TableState,
+        old: Sequence[DataFile],
+        new: Sequence[NewFile],
+        why: str,
+        properties: Mapping[str, str] = MappingProxyType({}),
     ) -> TableState:
         table = _table(state)
         urls = {one.url for one in old}
@@ -191,10 +198,12 @@ class IcebergTables:
         for entry in entries(table):
             if entry.data_file.file_path in urls:
                 overwrite.delete_data_file(entry.data_file)
-        if new is not None:
-            overwrite.append_data_file(_data_file(table.metadata, new))
+        for one in new:
+            overwrite.append_data_file(_data_file(table.metadata, one))
         overwrite.commit()
-        if new is None:
+        if properties:
+            transaction.set_properties(dict(properties))
+        if why == RETENTION:
             before = load_offsets(table.metadata.properties.get(DROPPED, "{}"))
             transaction.set_properties({DROPPED: dump_offsets(dropped_below(old, before))})
         return self._hand_over(
@@ -202,6 +211,9 @@ class IcebergTables:
             transaction._updates,
             (*overwrite._written_manifests, *overwrite._written_manifest_lists),
         )
+
+    def property(self, state: TableState, name: str) -> str | None:
+        return _table(state).metadata.properties.get(name)
 
     def snapshots(self, state: TableState) -> tuple[list[SnapshotInfo], set[int]]:
         metadata = _table(state).metadata

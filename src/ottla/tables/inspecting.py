@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Final
 from ottla.client.reader.reader import Reader
 from ottla.clock import SYSTEM
 from ottla.errors import OttlaError
+from ottla.tables.compacting import SMALL_FILE_BYTES
 from ottla.tables.converting import Converter
+from ottla.tables.erasing import ERASURES, load_erasures
 from ottla.tables.names import dead_letter_table, topic_id_bytes
 from ottla.tables.position import trouble
 from ottla.tables.scanning import scan
@@ -28,8 +30,6 @@ if TYPE_CHECKING:
     from ottla.tables.settings import TopicSettings
 
 MIB: Final = 1024 * 1024
-SMALL_FILE_BYTES: Final = 8 * MIB
-"""Spark takes about 8 ms for a file, whatever it has in it."""
 LATE_INTERVALS: Final = 10
 """A table that is behind for this many intervals is late."""
 WINDOW: Final = 100_000
@@ -51,6 +51,7 @@ class TableStatus:
     small_files: int
     invalid: int
     holes: int
+    hold_bytes: int
     problem: str | None
 
 
@@ -64,7 +65,8 @@ async def status(
         behind = sum(end - log.starts.get(one, end) for one, end in log.ends.items())
         return TableStatus(
             settings.topic, settings.table, {}, dict(log.ends), behind, 0.0, 0, 0, 0, 0, 0,
-            "not created yet; is ottla table run running?",
+            settings.hold_bytes,
+            f"not created yet; is ottla table run running?{_held(settings, behind)}",
         )  # fmt: skip
     parts = await asyncio.to_thread(_parts, tables, settings.table)
     files = parts[0].files
@@ -83,7 +85,20 @@ async def status(
         sum(one.size < SMALL_FILE_BYTES for one in files),
         invalid,
         sum(one.end - one.start for one in state.holes),
+        settings.hold_bytes,
         await asyncio.to_thread(_problem, tables, state, log, settings, seconds),
+    )
+
+
+def _held(settings: TopicSettings, lag: int) -> str:
+    """What the broker does about records that wait."""
+    if not lag:
+        return ""
+    if not settings.hold_bytes:
+        return "; retention does not wait for the table (ottla.table.hold.bytes)"
+    return (
+        f"; retention keeps the {lag} records that wait, up to {settings.hold_bytes} bytes of a "
+        "partition (ottla.table.hold.bytes)"
     )
 
 
@@ -100,7 +115,9 @@ def _problem(
     if state.holes:
         return f"records were gone before they were taken: {len(state.holes)} holes"
     if seconds > LATE_INTERVALS * settings.commit_interval:
-        return f"nothing was taken for {seconds:.0f} s; is ottla table run running?"
+        waits = sum(max(0, end - state.next.get(one, end)) for one, end in log.ends.items())
+        held = _held(settings, waits)
+        return f"nothing was taken for {seconds:.0f} s; is ottla table run running?{held}"
     return None
 
 
@@ -153,6 +170,7 @@ async def verify(
     windows = list(_windows(state, log.starts))
     if sample is not None and sample < len(windows):
         windows = sorted(choose(windows, sample))
+    erased = _erased(tables, parts)
     found = []
     for number, start, end in windows:
         theirs, old = await _in_log(
@@ -162,8 +180,20 @@ async def verify(
         if is_compacted:
             # The log has dropped older values of a key since; the table keeps what it saw.
             ours = {one: hashes for one, hashes in ours.items() if one in theirs}
+        old |= erased.get(number, set())
         kept = {one: hashes for one, hashes in theirs.items() if one in ours or one not in old}
         found.append(_compared(number, start, end, kept, ours))
+    return found
+
+
+def _erased(tables: TableFormat, parts: Sequence[_Part]) -> dict[int, set[int]]:
+    """Offsets that an erasure may have taken out of the table."""
+    found: dict[int, set[int]] = {}
+    for part in parts:
+        for one in load_erasures(tables.property(part.state, ERASURES) or "[]"):
+            for number, ranges in one.offsets.items():
+                for low, end in ranges:
+                    found.setdefault(number, set()).update(range(low, end))
     return found
 
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from typing import Final
 
-POINTER_TOPIC: Final = "ottla.tables"
-"""The compacted topic of pointers: one partition, written by the worker."""
+from ottla.metadata.names import TABLE_GROUP_PREFIX
 
 
 def dead_letter_table(table: str) -> str:
@@ -16,7 +14,7 @@ def dead_letter_table(table: str) -> str:
 
 def group_of(table: str) -> str:
     """The consumer group that mirrors the position, for tools that show lag."""
-    return f"ottla.table.{table}"
+    return TABLE_GROUP_PREFIX + table
 
 
 def topic_id_text(topic_id: bytes) -> str:

@@ -18,17 +18,20 @@ from typing import TYPE_CHECKING, Any, Final
 from ottla.client.admin.admin import Admin
 from ottla.client.cluster.cluster import API_TIMEOUT
 from ottla.client.errors import KafkaError
+from ottla.client.producer.producer import Producer
 from ottla.client.reader.reader import Reader
 from ottla.client.security import PLAINTEXT, Security
+from ottla.metadata.names import POINTER_TOPIC
 from ottla.redaction import printable
 from ottla.tables.errors import BadPointer, PointersUnreadable
-from ottla.tables.names import POINTER_TOPIC
+from ottla.tables.names import dead_letter_table
 from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ottla.client.producer.producer import Producer
+    from ottla.tables.format import TableFormat, TableState
+    from ottla.tables.settings import TopicSettings
 
 VERSION: Final = 1
 MAX_BYTES: Final = 1024 * 1024
@@ -151,6 +154,37 @@ async def create_pointer_topic(admin: Admin) -> None:
     except KafkaError as error:
         if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
             raise
+
+
+def pointer_of(topic: str, state: TableState, dlq: str | None) -> Pointer:
+    """To the snapshot that a table is at."""
+    return Pointer(
+        topic,
+        state.topic_id,
+        state.table,
+        state.metadata_location,
+        "iceberg",
+        state.snapshot,
+        dict(state.next),
+        dlq,
+    )
+
+
+async def publish_current(
+    bootstrap: str | Sequence[str],
+    tables: TableFormat,
+    settings: TopicSettings,
+    *,
+    security: Security = PLAINTEXT,
+) -> None:
+    """Point to a table as it is now, after somebody else than the worker has changed it."""
+    state = await asyncio.to_thread(tables.load, settings.table)
+    letters = await asyncio.to_thread(tables.load, dead_letter_table(settings.table))
+    if state is None:
+        return
+    dlq = None if letters is None else letters.table
+    async with Producer(bootstrap, security=security, client_id="ottla-table") as producer:
+        await publish(producer, pointer_of(settings.topic, state, dlq))
 
 
 async def publish(producer: Producer, pointer: Pointer) -> None:

@@ -22,7 +22,7 @@ from ottla.tables.errors import TableError
 from ottla.tables.format import META_COLUMNS, Commit, Hole
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from ottla.tables.format import DataFile, Offsets, TableState
 
@@ -99,7 +99,9 @@ def load_holes(text: str) -> tuple[Hole, ...]:
         raise TableError(f"expected holes like [[0,10,20,'deleted']], got {text[:200]!r}") from None
 
 
-def trouble(state: TableState, topic_id: str) -> Trouble | None:
+def trouble(
+    state: TableState, topic_id: str, needed: Sequence[str] = META_COLUMNS
+) -> Trouble | None:
     """What keeps the worker from taking records into this table, None if nothing does."""
     if state.topic_id != topic_id:
         made_by = f"belongs to topic id {state.topic_id}" if state.topic_id else "is not a topic's"
@@ -127,7 +129,7 @@ def trouble(state: TableState, topic_id: str) -> Trouble | None:
             f"table {state.table} was given a partition spec that the worker cannot fill; "
             "set one of day, hour or month of _timestamp, or none",
         )
-    missing = [one for one in META_COLUMNS if one not in state.columns.names]
+    missing = [one for one in needed if one not in state.columns.names]
     if missing:
         return Trouble(
             "ColumnsChanged",

@@ -72,6 +72,13 @@ class TopicSettings:
     conversion: str = "{}"
     """How records become rows, for readers: the keys of CONVERSION that are not at their defaults,
     as JSON."""
+    hold_bytes: int = 0
+    """What the broker keeps for the table beyond the topic's retention; 0 if it does not do so."""
+
+    @property
+    def has_letters(self) -> bool:
+        """Whether a record may not fit."""
+        return self.value_format != "raw" or self.key_format != "binary"
 
     @property
     def subject(self) -> str:
@@ -141,6 +148,8 @@ def topic_settings(topic: str, values: Mapping[str, str]) -> TopicSettings | Non
         config.get_str("ottla.table.key.format"),
         config.get_str("ottla.table.on.conflict"),
         _conversion(values),
+        # A broker that does not name the key does not know it.
+        config.get_int("ottla.table.hold.bytes") if "ottla.table.hold.bytes" in values else 0,
     )
     if settings.value_format == "json" and not settings.value_schema:
         raise BadTableSetting(

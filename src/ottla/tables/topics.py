@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, NamedTuple
+from zlib import crc32
 
 from ottla.metadata.config.table_keys import PREFIX
+from ottla.tables.errors import BadTableSetting
 from ottla.tables.names import topic_id_text
 from ottla.tables.rounds import LogView
 from ottla.tables.settings import topic_settings
@@ -21,18 +24,40 @@ if TYPE_CHECKING:
     from ottla.tables.settings import TopicSettings
 
 
+class Shard(NamedTuple):
+    """One of `of` shares of the topics, counted from 0."""
+
+    number: int
+    of: int
+
+    def has(self, topic: str) -> bool:
+        """Whether the topic is of this share; all workers agree, whatever their settings."""
+        return crc32(topic.encode()) % self.of == self.number
+
+
+def parse_shard(text: str) -> Shard:
+    """Of `K/N`; `BadTableSetting` if it is not one."""
+    found = re.fullmatch(r"([0-9]{1,4})/([0-9]{1,4})", text)
+    if found is None or not int(found[1]) < int(found[2]):
+        raise BadTableSetting(f"expected K/N such as 0/4 with K below N, got {text[:20]!r}")
+    return Shard(int(found[1]), int(found[2]))
+
+
 async def enabled_topics(
     admin: Admin,
     names: Collection[str] | None,
     overrides: Mapping[str, Mapping[str, str]],
+    shard: Shard | None = None,
 ) -> dict[str, TopicSettings]:
-    """The topics that are kept as tables, by name; only those of `names` if there are any.
+    """The topics that are kept as tables, by name; only those of `names` and `shard` if given.
 
     Keys of `overrides` count before those of the broker.
     """
     found = {}
     for listed in await admin.list_topics():
         if names is not None and listed.name not in names:
+            continue
+        if shard is not None and not shard.has(listed.name):
             continue
         entries = await admin.describe_configs("topic", listed.name)
         values = {

@@ -11,9 +11,18 @@ import logging
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
-from ottla.tables.compacting import is_rubbish, plan_compaction, plan_expiry, plan_retention
+from ottla.tables.compacting import (
+    RETENTION,
+    SMALL_FILE_BYTES,
+    is_rubbish,
+    plan_compaction,
+    plan_expiry,
+    plan_retention,
+)
 from ottla.tables.errors import CommitRefused
+from ottla.tables.format import META_COLUMNS, PLACE_COLUMNS
 from ottla.tables.merging import merge
+from ottla.tables.names import dead_letter_table
 from ottla.tables.position import trouble
 
 if TYPE_CHECKING:
@@ -30,13 +39,24 @@ logger = logging.getLogger(__name__)
 
 
 class Upkeep:
-    """Of one table."""
+    """Of one table: a topic's own, or with `letters` that of its dead letters."""
 
-    def __init__(self, tables: TableFormat, warehouse: Warehouse, settings: TopicSettings) -> None:
+    def __init__(
+        self,
+        tables: TableFormat,
+        warehouse: Warehouse,
+        settings: TopicSettings,
+        *,
+        letters: bool = False,
+    ) -> None:
         self._tables = tables
         self._warehouse = warehouse
         self._settings = settings
+        self._table = dead_letter_table(settings.table) if letters else settings.table
+        self._needed = PLACE_COLUMNS if letters else META_COLUMNS
         self._swept_ms: int | None = None
+        self.small_files = 0
+        """Of the table, when it was last looked at."""
 
     async def step(self, spool: Path, now_ms: int) -> None:
         """What is due: old rows, at most one merge, an expiry, and a sweep once an hour."""
@@ -55,6 +75,7 @@ class Upkeep:
             if state is None:
                 return done
             files = await asyncio.to_thread(self._tables.files, state)
+            self.small_files = sum(one.size < SMALL_FILE_BYTES for one in files)
             target = self._settings.target_file_bytes
             groups = plan_compaction(files, state.partition, now_ms, target)
             if not groups:
@@ -68,7 +89,7 @@ class Upkeep:
             await self._warehouse.upload(made.spool, made.url)
             await asyncio.to_thread(made.spool.unlink)
             try:
-                await asyncio.to_thread(self._tables.replace, state, groups[0], made, "compact")
+                await asyncio.to_thread(self._tables.replace, state, groups[0], [made], "compact")
             except CommitRefused:
                 await self._warehouse.delete(made.url)
                 return done
@@ -77,8 +98,10 @@ class Upkeep:
 
     async def _sound(self) -> TableState | None:
         """The table, None if somebody has to decide first what becomes of it."""
-        state = await asyncio.to_thread(self._tables.load, self._settings.table)
-        return None if state is None or trouble(state, state.topic_id) is not None else state
+        state = await asyncio.to_thread(self._tables.load, self._table)
+        if state is None or trouble(state, state.topic_id, self._needed) is not None:
+            return None
+        return state
 
     async def retain(self, now_ms: int) -> int:
         """Drop what is older than the table's retention; how many files."""
@@ -88,7 +111,7 @@ class Upkeep:
         old = plan_retention(files, state.partition, now_ms, self._settings.retention_ms)
         if old:
             try:
-                await asyncio.to_thread(self._tables.replace, state, old, None, "retention")
+                await asyncio.to_thread(self._tables.replace, state, old, (), RETENTION)
             except CommitRefused:
                 return 0
         return len(old)
@@ -109,7 +132,7 @@ class Upkeep:
 
     async def sweep(self, now_ms: int) -> int:
         """Delete files that no kept snapshot names; how many."""
-        state = await asyncio.to_thread(self._tables.load, self._settings.table)
+        state = await asyncio.to_thread(self._tables.load, self._table)
         if state is None:
             return 0
         found = [one async for one in self._warehouse.list(state.location)]

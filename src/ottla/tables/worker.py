@@ -28,7 +28,7 @@ from ottla.tables.errors import ColumnsMoved, CommitRefused, TablePaused, TableR
 from ottla.tables.format import NewTable
 from ottla.tables.names import dead_letter_table, group_of
 from ottla.tables.parquet_files import RoundFiles
-from ottla.tables.pointer import Pointer, create_pointer_topic, publish
+from ottla.tables.pointer import create_pointer_topic, pointer_of, publish
 from ottla.tables.registries import needs_registry, registry_url, schemas_at
 from ottla.tables.rounds import Rounds
 from ottla.tables.rows import LETTERS
@@ -37,6 +37,7 @@ from ottla.tables.taking import take
 from ottla.tables.topics import enabled_topics, look
 from ottla.tables.upkeep import Upkeep
 from ottla.tables.warehouse import Warehouse
+from ottla.tables.worker_metrics import WorkerMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from ottla.schemas.cache import SchemaCache
     from ottla.tables.format import NewFile, Offsets, TableFormat, TableState
     from ottla.tables.settings import TopicSettings, WorkerSettings
+    from ottla.tables.topics import Shard
 
 DISCOVERY: Final = 30.0
 """Seconds between looks at the topics' settings: a new table may wait so long."""
@@ -54,7 +56,7 @@ logger = logging.getLogger(__name__)
 
 
 class Worker:
-    """Serves the tables of one cluster. `topics` limits it to these."""
+    """Serves the tables of one cluster. `topics` limits it to these, `shard` to a share of them."""
 
     def __init__(
         self,
@@ -62,6 +64,7 @@ class Worker:
         settings: WorkerSettings,
         *,
         topics: Collection[str] | None = None,
+        shard: Shard | None = None,
         overrides: Mapping[str, Mapping[str, str]] | None = None,
         security: Security = PLAINTEXT,
         clock: Clock = SYSTEM,
@@ -73,7 +76,9 @@ class Worker:
         self.admin = Admin(bootstrap, security=security, client_id="ottla-table")
         self.warehouse = Warehouse(settings.warehouse)
         self.turn = asyncio.Lock()
+        self.metrics = WorkerMetrics()
         self._topics = topics
+        self._shard = shard
         self._overrides = overrides or {}
         self._producer: Producer | None = None
         self._format: TableFormat | None = None
@@ -178,7 +183,7 @@ class Worker:
             await asyncio.gather(*(task for _, task in tasks.values()), return_exceptions=True)
 
     async def _enabled(self) -> dict[str, TopicSettings]:
-        return await enabled_topics(self.admin, self._topics, self._overrides)
+        return await enabled_topics(self.admin, self._topics, self._overrides, self._shard)
 
 
 class TableTask:
@@ -189,6 +194,7 @@ class TableTask:
         self._settings = settings
         self._rounds = Rounds(settings.commit_interval)
         self.upkeep = Upkeep(worker.format, worker.warehouse, settings)
+        self.letter_upkeep = Upkeep(worker.format, worker.warehouse, settings, letters=True)
         self._converter: Converter | None = None
         self._letters = dead_letter_table(settings.table)
         self._goal: Offsets | None = None
@@ -213,7 +219,11 @@ class TableTask:
 
     async def _maintain(self) -> None:
         try:
-            await self.upkeep.step(self._worker.spool, self._worker.clock.wall_ms())
+            now_ms = self._worker.clock.wall_ms()
+            await self.upkeep.step(self._worker.spool, now_ms)
+            if self._settings.has_letters:
+                await self.letter_upkeep.step(self._worker.spool, now_ms)
+            self._worker.metrics.small_files[self._settings.topic] = self.upkeep.small_files
         except Exception as error:  # noqa: BLE001  # the next round tries again
             logger.warning("upkeep of %s: %s", self._settings.table, redact(error))
 
@@ -236,6 +246,18 @@ class TableTask:
                 if isinstance(effect, rounds.Wait):
                     return effect
                 event = await self._attempt(effect)
+                self._note(event)
+
+    def _note(self, event: rounds.Event) -> None:
+        """What the event says of the table, for metrics."""
+        metrics, topic = self._worker.metrics, self._settings.topic
+        match event:
+            case rounds.Loaded(state, _, log) if state is not None:
+                metrics.loaded(topic, state, log.ends)
+            case rounds.Taken():
+                metrics.invalid[topic] += sum(one.rows for one in event.letters)
+            case rounds.Committed(state):
+                metrics.committed(topic, state)
 
     async def _attempt(self, effect: rounds.Effect) -> rounds.Event:
         try:
@@ -346,6 +368,7 @@ class TableTask:
         position = await take(worker.bootstrap, worker.security, self._settings, effect, files)
         rows, letters = await asyncio.to_thread(files.finish)
         if files.dropped:
+            worker.metrics.invalid[self._settings.topic] += files.dropped
             logger.warning("%s: %d invalid records dropped", self._settings.topic, files.dropped)
         is_wider = not files.columns.equals(state.columns, check_metadata=True)
         return rounds.Taken(position, rows, letters, files.columns if is_wider else None)
@@ -372,21 +395,12 @@ class TableTask:
 
     async def _publish(self, effect: rounds.Publish) -> None:
         await self._empty_spool()
-        state = effect.state
-        pointer = Pointer(
-            self._settings.topic,
-            state.topic_id,
-            state.table,
-            state.metadata_location,
-            "iceberg",
-            state.snapshot,
-            dict(state.next),
-            await self._letters_name(),
-        )
+        letters = await self._letters_name()
+        pointer = pointer_of(self._settings.topic, effect.state, letters)
         await publish(self._worker.producer, pointer)
 
     async def _letters_name(self) -> str | None:
-        if self._settings.value_format == "raw" and self._settings.key_format == "binary":
+        if not self._settings.has_letters:
             return None
         found = await asyncio.to_thread(self._worker.format.load, self._letters)
         return None if found is None else found.table

@@ -106,7 +106,7 @@ def test_the_node_itself_comes_in_with_its_own_credential(mechanism: str) -> Non
     with guarded_broker(config, users={}) as broker, RawClient(bootstrap(broker, SASL)) as raw:
         door = node_of(broker).services.door
         assert door is not None
-        assert log_in(raw, mechanism, "__node", door._node_password).error_code == 0
+        assert log_in(raw, mechanism, "__node", door._own_passwords["__node"]).error_code == 0
         (connection,) = node_of(broker).dispatcher.connections
         assert connection.peer.session is not None
         assert connection.peer.session.is_node

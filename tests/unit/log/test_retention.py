@@ -11,6 +11,7 @@ import pytest
 from ottla.log.config import LogConfig
 from ottla.log.errors import OffsetMovedToTieredStorage, OffsetOutOfRange, PolicyViolation
 from ottla.log.partition import PartitionLog
+from ottla.log.retention import Hold
 from ottla.log.sealed import shared
 from ottla.log.tail import TailCache
 from tests.support.log_batches import batch_of, batches_in, read_all
@@ -87,6 +88,33 @@ def test_the_age_of_a_real_file(tmp_path: Path) -> None:
 )
 def test_by_size(keep: int, expected: list[int]) -> None:
     assert gone(filled(replace(TWO_EACH, retention_bytes=keep * SIZE))) == expected
+
+
+@pytest.mark.parametrize(
+    ("offset", "size", "expected"),
+    [
+        (9, 0, [0, 2, 4, 6, 8]),
+        (5, 9, [0, 2]),
+        (4, 9, [0, 2]),
+        (0, 9, []),
+        (0, 8, [0]),
+        (0, 5, [0, 2]),
+        (5, 3, [0, 2, 4]),
+    ],
+)
+def test_case_66_held_records_stay_while_they_fit(
+    offset: int, size: int, expected: list[int]
+) -> None:
+    log = filled(replace(TWO_EACH, retention_ms=100))
+    found = log.apply_retention(9999, hold=Hold(offset, size * SIZE))
+    assert [one.base_offset for one in found] == expected
+    assert log.log_start_offset == min(9, 2 * len(expected))
+
+
+def test_deleted_records_go_although_they_were_held() -> None:
+    log = filled(TWO_EACH)
+    log.raise_log_start(5)
+    assert [one.base_offset for one in log.apply_retention(0, hold=Hold(0, 1 << 40))] == [0, 2]
 
 
 def test_nothing_goes_past_the_high_watermark() -> None:

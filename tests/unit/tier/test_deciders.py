@@ -7,6 +7,7 @@ from uuid import UUID
 
 import pytest
 
+from ottla.log.retention import Hold
 from ottla.objects.errors import RetriableRemoteError
 from ottla.objects.store import ObjectInfo
 from ottla.tier.catalogue.lineage import RemoteLogMetadataCache
@@ -169,6 +170,25 @@ def test_case_39_size_retention_deletes_whole_segments() -> None:
     found = decide_expiration(three(), log, Retention(-1, 15, 0), in_flight=(), now_ms=NOW)
     assert [one.start_offset for one in found.start] == [0]
     assert found.log_start == 100
+
+
+@pytest.mark.parametrize(
+    ("hold", "expected"),
+    [
+        (None, [0, 100, 200]),
+        (Hold(150, 100), [0]),
+        (Hold(300, 100), [0, 100, 200]),
+        (Hold(0, 40), []),
+        (Hold(0, 30), [0]),
+        (Hold(150, 20), [0, 100]),
+    ],
+)
+def test_what_is_held_stays_while_it_fits(hold: Hold | None, expected: list[int]) -> None:
+    """`tables.md`, case 66: 40 bytes, the last 10 of them on the local disk alone."""
+    retention = Retention(0, -1, 0, hold)
+    found = decide_expiration(three(), view(highest=299), retention, in_flight=(), now_ms=NOW * 2)
+    assert [one.start_offset for one in found.start] == expected
+    assert found.log_start == 100 * len(expected)
 
 
 def test_case_40_an_unseeded_highest_offset_does_not_delete_live_data() -> None:

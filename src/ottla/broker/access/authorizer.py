@@ -24,9 +24,10 @@ object then. Pure.
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from ottla.metadata.names import OWN_TOPICS
+from ottla.metadata.names import OWN_TOPICS, POINTER_TOPIC, TABLE_GROUP_PREFIX
 from ottla.metadata.security.acls import (
     EVERYBODY,
     WILDCARD,
@@ -39,7 +40,7 @@ from ottla.metadata.security.acls import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from ottla.broker.serving.context import RequestContext
     from ottla.metadata.image import MetadataImage
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 _K = TypeVar("_K")
 
 NODE_PRINCIPAL: Final = "User:__node"
+WORKER_PRINCIPAL: Final = "User:__table"
 CLOSED_OPERATIONS: Final = frozenset(
     {
         Operation.WRITE,
@@ -84,7 +86,11 @@ _ALLOWING: Final[dict[int, int]] = {
     for operation in Operation
 }
 
+_ON_TABLES: Final = frozenset({Operation.READ, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS})
+_ON_POINTERS: Final = _ON_TABLES | {Operation.WRITE, Operation.CREATE}
+
 SUPER_USER: Final = "super user"
+TABLE_WORKER: Final = "the broker's own table worker"
 OWN_TOPIC: Final = "the broker's own topic"
 NO_ACL: Final = "no ACL allows it"
 EVERYONE: Final = "allow.everyone.if.no.acl.found"
@@ -363,6 +369,28 @@ class Access:
         self._count = 0
 
 
+class WorkerAccess(Access):
+    """The rights of the table worker that the broker started; ACLs may give it more.
+
+    They follow the settings of topics, so no answer is remembered.
+    """
+
+    __slots__ = ()
+
+    def may(self, operation: Operation, resource: Resource, name: str) -> bool:
+        return self.decide(operation, resource, name).allowed
+
+    def decide(self, operation: Operation, resource: Resource, name: str) -> Decision:
+        if self._authorizer.lets_worker(operation, resource, name):
+            return Decision(allowed=True, rule=TABLE_WORKER)
+        return super().decide(operation, resource, name)
+
+    def may_on_any(self, operation: Operation, resource: Resource) -> bool:
+        if resource is Resource.TOPIC and operation in _ON_POINTERS:
+            return True
+        return super().may_on_any(operation, resource)
+
+
 class Authorizer:
     """The ACLs of the cluster and the configured rights of one node."""
 
@@ -373,12 +401,14 @@ class Authorizer:
         super_users: Iterable[str] = (),
         everyone: bool = False,
         own_topics: frozenset[str] = OWN_TOPICS,
+        topic_configs: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
     ) -> None:
         """`own_topics` are those that the broker alone changes, whatever ACLs say."""
         self._own_topics = own_topics
         self._acls = frozenset(acls)
         self._index = AclIndex(self._acls, everyone=everyone)
         self._super_users = frozenset(super_users)
+        self._topic_configs = topic_configs
         self._accesses: dict[tuple[str, str, bool], Access] = {}
         self.state = object()
         """Another object after each change of the ACLs."""
@@ -387,6 +417,7 @@ class Authorizer:
 
     def image_changed(self, before: MetadataImage, after: MetadataImage) -> None:
         """Follow the image."""
+        self._topic_configs = after.topic_configs
         acls = after.acls
         if acls is self._acls:
             return
@@ -403,7 +434,8 @@ class Authorizer:
         access = self._accesses.pop(key, None)
         if access is None:
             trusted = principal in self._super_users or (from_node and principal == NODE_PRINCIPAL)
-            access = Access(self, principal, key[1], trusted=trusted)
+            kind = WorkerAccess if from_node and principal == WORKER_PRINCIPAL else Access
+            access = kind(self, principal, key[1], trusted=trusted)
             if len(self._accesses) >= MAX_ACCESSES:
                 del self._accesses[next(iter(self._accesses))]
         self._accesses[key] = access
@@ -417,6 +449,19 @@ class Authorizer:
         if is_closed and resource is Resource.TOPIC:
             return Decision(allowed=False, rule=OWN_TOPIC)
         return decide(self._index, principal, host, operation, resource, name)
+
+    def lets_worker(self, operation: Operation, resource: Resource, name: str) -> bool:
+        """Rule 2 for the table worker: topics with a table, their pointers, and their groups."""
+        if resource is Resource.TOPIC:
+            if name == POINTER_TOPIC:
+                return operation in _ON_POINTERS
+            is_table = self._topic_configs.get(name, {}).get("ottla.table.enable") == "true"
+            return is_table and operation in _ON_TABLES
+        return (
+            resource is Resource.GROUP
+            and name.startswith(TABLE_GROUP_PREFIX)
+            and operation in (Operation.READ, Operation.DESCRIBE)
+        )
 
     def allows_any(self, access: Access, operation: Operation, resource: Resource) -> bool:
         return self.decide(

@@ -5,8 +5,8 @@
   and the text is forgotten.
 - There is an answer for every name. For one that does not exist it is made up, always the same for
   a name, and it looks like most of the others (`fake_credential`).
-- The broker's own users (`__node`) are known on the listener of nodes alone. Elsewhere they are
-  users that do not exist.
+- The broker's own users (`__node`, `__table`) are known on the listener of nodes alone. Elsewhere
+  they are users that do not exist.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ottla.security.scram import ScramMechanism
 
 NODE_USER: Final = "__node"
+TABLE_USER: Final = "__table"
 RESERVED_PREFIX: Final = "__"
 # To find what most credentials look like, so many are enough, and take a millisecond.
 SAMPLED_USERS: Final = 1_000

@@ -28,12 +28,14 @@ from typing import TYPE_CHECKING, Any, Final
 from ottla.broker.access.credentials import (
     NODE_USER,
     RESERVED_PREFIX,
+    TABLE_USER,
     Credentials,
     made_credentials,
 )
 from ottla.broker.access.guarded_connection import GuardedConnection
+from ottla.broker.access.listeners import runs_table_worker
 from ottla.broker.access.lobby import Failures, Lobby
-from ottla.broker.access.node_login import jaas_of, node_security
+from ottla.broker.access.node_login import jaas_of, node_security, worker_properties
 from ottla.broker.access.quotas import Index as QuotaIndex
 from ottla.broker.access.session import NotWelcome
 from ottla.broker.access.tls_connection import Handshakes, TlsConnection
@@ -97,7 +99,7 @@ class Door:
         certificates: Certificates,
         *,
         fake_secret: bytes,
-        node_password: str,
+        passwords: Mapping[str, str],
         own: Made,
         audit: Audit,
     ) -> None:
@@ -126,7 +128,7 @@ class Door:
         self._closes_on_change = config.get_bool("ottla.disconnect.on.credential.change")
         self._services = services
         self._config = config
-        self._node_password = node_password
+        self._own_passwords = passwords
         self.clock = clock = services.clock
         self.certificates = certificates
         self.handshakes = Handshakes()
@@ -149,8 +151,11 @@ class Door:
     ) -> Door:
         """With the secrets of the cluster, which the first node makes."""
         fake = await metadata.secret("fake.credentials", _new_secret)
-        node = (await metadata.secret("user." + NODE_USER, _new_secret)).hex()
-        own = await services.workers.run(partial(made_credentials, {NODE_USER: node}))
+        passwords = {NODE_USER: (await metadata.secret("user." + NODE_USER, _new_secret)).hex()}
+        if runs_table_worker(config):
+            secret = await metadata.secret("user." + TABLE_USER, _new_secret)
+            passwords[TABLE_USER] = secret.hex()
+        own = await services.workers.run(partial(made_credentials, passwords))
         return cls(
             config,
             settings,
@@ -158,7 +163,7 @@ class Door:
             services,
             certificates,
             fake_secret=fake,
-            node_password=node,
+            passwords=passwords,
             own=own,
             audit=audit,
         )
@@ -183,12 +188,20 @@ class Door:
         """The listener that nodes use."""
         return self._settings.inter_broker_listener
 
+    def worker_properties(self) -> dict[str, str]:
+        """How the table worker that this node started logs in."""
+        return worker_properties(self._config, self._node_listener, self._own_passwords[TABLE_USER])
+
+    @property
+    def _node_listener(self) -> Listener:
+        name = self._settings.inter_broker_listener
+        return next(one for one in self._settings.listeners if one.name == name)
+
     async def node_security(self) -> Security:
         """How this node logs in to others, and to itself."""
-        name = self._settings.inter_broker_listener
-        listener = next(one for one in self._settings.listeners if one.name == name)
+        listener = self._node_listener
         return await self._services.workers.run(
-            partial(node_security, self._config, listener, self._node_password)
+            partial(node_security, self._config, listener, self._own_passwords[NODE_USER])
         )
 
     async def node_principal(self) -> str:

@@ -212,6 +212,11 @@ def has_authorizer(config: BrokerConfig) -> bool:
     return config.get_str("authorizer.class.name") != ""
 
 
+def runs_table_worker(config: BrokerConfig) -> bool:
+    """Whether this node, or one beside it, starts the table worker."""
+    return config.get_str("ottla.table.worker") == "child"
+
+
 def advertised_of(
     config: BrokerConfig, listeners: Sequence[Listener]
 ) -> Mapping[str, tuple[str, int]]:

@@ -1,10 +1,12 @@
-"""How a node logs in to another node, and the tier to its own broker.
+"""How a node logs in to another node, the tier to its own broker, and the table worker to it.
 
 They use `inter.broker.listener.name` with its protocol. On a listener with SASL that is, in this
 order: the user in `sasl.jaas.config` of the listener and of `sasl.mechanism.inter.broker.protocol`,
 as in Kafka; else `__node`, whose password is a secret of the cluster in the metadata store. The
 certificate of the other side is checked with `ssl.truststore.*` against the host it is known by; a
 listener that asks for certificates is shown its own one.
+
+A table worker that the broker starts does the same as `__table`; it is told how in properties.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.access.certificates import tls_settings
-from ottla.broker.access.credentials import NODE_USER
+from ottla.broker.access.credentials import NODE_USER, TABLE_USER
 from ottla.client.security import Security
 from ottla.metadata.errors import InvalidConfig
 from ottla.security.contexts import client_context
@@ -25,6 +27,20 @@ if TYPE_CHECKING:
     from ottla.security.jaas import JaasConfig
 
 CONFIGURABLE = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+_OF_CLIENTS = (
+    "ssl.truststore.type",
+    "ssl.truststore.location",
+    "ssl.truststore.password",
+    "ssl.truststore.certificates",
+    "ssl.keystore.type",
+    "ssl.keystore.location",
+    "ssl.keystore.password",
+    "ssl.keystore.key",
+    "ssl.keystore.certificate.chain",
+    "ssl.key.password",
+    "ssl.endpoint.identification.algorithm",
+)
+"""TLS settings of a listener that a client of it can use as they are."""
 
 
 def node_security(config: BrokerConfig, listener: Listener, password: str) -> Security:
@@ -51,6 +67,22 @@ def node_security(config: BrokerConfig, listener: Listener, password: str) -> Se
         ssl_context=context,
         allow_plaintext_password=True,  # the listener was allowed to start
     )
+
+
+def worker_properties(config: BrokerConfig, listener: Listener, password: str) -> dict[str, str]:
+    """What the table worker uses, as a client's properties."""
+    own = config.listener(listener.name)
+    found = {"security.protocol": listener.protocol}
+    if listener.has_tls:
+        values = {key: own.parsed(key) for key in _OF_CLIENTS}
+        found |= {key: str(value) for key, value in values.items() if value is not None}
+    if listener.has_sasl:
+        found |= {
+            "sasl.mechanism": _mechanism(config, listener),
+            "sasl.username": TABLE_USER,
+            "sasl.password": password,
+        }
+    return found
 
 
 def jaas_of(config: ListenerConfig) -> JaasConfig:

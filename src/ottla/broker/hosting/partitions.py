@@ -207,6 +207,12 @@ class Partitions:
         del self._failed[name]
         return None
 
+    @property
+    def have_tables(self) -> bool:
+        """Whether a topic is kept as a table; no broker has a default for that."""
+        configs = self._cluster.image.topic_configs.values()
+        return any(one.get("ottla.table.enable") == "true" for one in configs)
+
     def log_config(self, topic: str) -> LogConfig:
         """One object for all partitions of a topic."""
         config = self._configs.get(topic)

@@ -10,6 +10,8 @@
 - For compaction a log is opened. The first round that finds it compacted, and not looked up since,
   closes it again. Tiered logs stay open.
 - A partition that was never written has no files and is skipped.
+- Records that a table has not taken yet are kept (`table_hold`); such a log is opened when
+  something in it is due.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from ottla.broker.hosting.data import Data
     from ottla.broker.hosting.hosted import HostedPartition
     from ottla.broker.hosting.partitions import Partitions
+    from ottla.broker.hosting.table_hold import TableHold
     from ottla.broker.running.services import Lazy
     from ottla.broker.tiering.tiering import Tiering
     from ottla.broker.workers import Workers
@@ -58,18 +61,22 @@ class Retention:
         partitions: Partitions,
         workers: Workers,
         tiering: Lazy[Tiering],
+        table_hold: Lazy[TableHold],
         clock: Clock,
     ) -> None:
         self._data = data
         self._partitions = partitions
         self._workers = workers
         self._tiering = tiering
+        self._table_hold = table_hold
         self._clock = clock
         self._closed: dict[TopicPartition, ClosedLog] = {}
 
     async def run(self) -> None:
         """Delete old and surplus segments, and files of earlier deletions."""
         now_ms = self._clock.wall_ms()
+        if self._partitions.have_tables:
+            await (await self._table_hold.ready()).look()
         await self._visit_closed(now_ms)
         moved = []
         logs = []
@@ -111,8 +118,11 @@ class Retention:
             if self._tiering.made is not None:
                 self._tiering.made.retain_locally(hosted, now_ms)
             return False
+        hold = None
+        if log.config.ottla_table_enable:
+            hold = (await self._table_hold.ready()).of(hosted.name, log.config)
         moved = False
-        while log.apply_retention(now_ms, limit=SEGMENTS_A_TURN):
+        while log.apply_retention(now_ms, limit=SEGMENTS_A_TURN, hold=hold):
             moved = True
             hosted.wake()
             await asyncio.sleep(0)
@@ -164,21 +174,23 @@ class Retention:
         return self._data.checkpoints.offset(Checkpoint.CLEANER, name)
 
     def _is_wanted_open(self, name: TopicPartition, now_ms: int) -> bool:
-        """Whether the cleaner or the tier have something to do in it."""
+        """Whether the cleaner or the tier have something to do in it, or a table is asked first."""
         known = self._closed.get(name)
         if known is None:
             return False
         config = self._partitions.log_config(name.topic)
         if known.may_be_compacted(config, now_ms):
             return True
-        return config.remote_storage_enable and self._has_expired(name, now_ms)
+        is_elsewhere = config.remote_storage_enable or config.ottla_table_enable
+        return is_elsewhere and self._has_expired(name, now_ms)
 
     def _may_shrink(self, name: TopicPartition, now_ms: int) -> bool:
         """Whether a worker should apply retention to it."""
         if name in self._partitions.open_names:
             return False
-        is_tiered = self._partitions.log_config(name.topic).remote_storage_enable
-        return not is_tiered and self._has_expired(name, now_ms)
+        config = self._partitions.log_config(name.topic)
+        is_elsewhere = config.remote_storage_enable or config.ottla_table_enable
+        return not is_elsewhere and self._has_expired(name, now_ms)
 
     def _has_expired(self, name: TopicPartition, now_ms: int) -> bool:
         known = self._closed.get(name)

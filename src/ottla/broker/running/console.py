@@ -14,15 +14,10 @@ console is imported here, and without visitors there is no process.
 
 from __future__ import annotations
 
-import json
 import logging
-import os
-import selectors
-import subprocess
 import sys
 import threading
 import time
-from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
@@ -30,6 +25,7 @@ from typing import TYPE_CHECKING, Final
 from ottla.broker.access.listeners import PLAINTEXT, WILDCARDS
 from ottla.broker.errors import CannotListen
 from ottla.broker.running.binding import bound
+from ottla.broker.running.watched import Watch
 from ottla.metadata.errors import InvalidConfig
 
 if TYPE_CHECKING:
@@ -46,8 +42,6 @@ MECHANISMS: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
 AT_ONCE: Final = 5.0
 MANY: Final = 3
 PAUSE: Final = 60.0
-STOP_SECONDS: Final = 5.0
-"""A child that has not ended by then after SIGTERM is killed."""
 BACKLOG: Final = 128
 """Connections that wait while the console starts."""
 
@@ -154,9 +148,8 @@ class ConsoleDoor:
         self._settings = settings
         self._command = command
         self._failures = Failures()
-        self._wake_out, self._wake_in = os.pipe()
+        self._watch = Watch()
         self._closing = False
-        self._child: subprocess.Popen[bytes] | None = None
         self._thread = threading.Thread(target=self._run, name="ottla-console", daemon=True)
 
     @property
@@ -167,8 +160,7 @@ class ConsoleDoor:
     @property
     def pid(self) -> int | None:
         """The process of the console, if it runs."""
-        child = self._child
-        return None if child is None else child.pid
+        return self._watch.pid
 
     def start(self) -> None:
         for one in self._sockets:
@@ -179,74 +171,36 @@ class ConsoleDoor:
     def close(self) -> None:
         """Returns when the console has ended."""
         self._closing = True
-        os.write(self._wake_in, b".")
+        self._watch.wake()
         if self._thread.ident is not None:
             self._thread.join()
         for one in self._sockets:
             one.close()
-        os.close(self._wake_in)
-        os.close(self._wake_out)
+        self._watch.close()
 
     def _run(self) -> None:
+        fds = [one.fileno() for one in self._sockets]
         while not self._closing:
             pause = self._failures.wait(time.monotonic())
             if pause:
-                self._until_ready([], pause)
+                self._watch.wait(seconds=pause)
                 continue
-            if not self._until_ready([one.fileno() for one in self._sockets]):
+            if not self._watch.wait(fds):
                 continue
             try:
-                self._serve()
+                self._serve(fds)
             except OSError:
                 logger.exception("the console could not be started")
                 self._failures.ended(1, 0.0, time.monotonic())
 
-    def _until_ready(self, fds: Sequence[int], seconds: float | None = None) -> bool:
-        """Wait for one of the descriptors; False if it was something else."""
-        with selectors.DefaultSelector() as selector:
-            for fd in (*fds, self._wake_out):
-                selector.register(fd, selectors.EVENT_READ)
-            ready = {key.fd for key, _ in selector.select(seconds)}
-        return self._wake_out not in ready and bool(ready)
-
-    def _serve(self) -> None:
+    def _serve(self, fds: Sequence[int]) -> None:
         """Start the child and wait for its end, or end it."""
-        fds = [one.fileno() for one in self._sockets]
         began = time.monotonic()
-        child = subprocess.Popen(
-            self._command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            pass_fds=fds,
-            process_group=0,  # Ctrl-C comes to the broker alone
-        )
-        self._child = child
-        assert child.stdin is not None
-        assert child.stdout is not None
-        with suppress(BrokenPipeError):
-            child.stdin.write(json.dumps({**self._settings, "fds": fds}).encode() + b"\n")
-            child.stdin.flush()
-        # Its output ends when it ends.
-        while self._until_ready([child.stdout.fileno()]):
-            if not os.read(child.stdout.fileno(), 4096):
-                break
-        else:
-            child.terminate()
-        status = self._wait(child)
-        self._child = None
-        with suppress(BrokenPipeError):
-            child.stdin.close()
-        child.stdout.close()
+        told = {**self._settings, "fds": fds}
+        status = self._watch.run(self._command, told, lambda: not self._closing, fds)
         now = time.monotonic()
         self._failures.ended(status, now - began, now)
         if status != 0 and not self._closing:
             logger.error("the console ended with status %d; see the lines above", status)
             if pause := self._failures.wait(now):
                 logger.error("the console failed %d times; next try in %.0f s", MANY, pause)
-
-    def _wait(self, child: subprocess.Popen[bytes]) -> int:
-        try:
-            return child.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            return child.wait()

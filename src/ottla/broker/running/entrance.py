@@ -224,6 +224,7 @@ def authorizer_of(config: BrokerConfig, image: MetadataImage) -> Authorizer | No
         own_topics=OWN_TOPICS
         if config.parsed("ottla.registry.listener") is None
         else OWN_TOPICS | {config.get_str("ottla.registry.topic")},
+        topic_configs=image.topic_configs,
     )
 
 

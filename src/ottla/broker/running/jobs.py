@@ -217,7 +217,12 @@ def _retention(services: Services) -> Retention:
     from ottla.broker.hosting.retention import Retention
 
     return Retention(
-        services.data, services.partitions, services.workers, services.tiering, services.clock
+        services.data,
+        services.partitions,
+        services.workers,
+        services.tiering,
+        services.table_hold,
+        services.clock,
     )
 
 

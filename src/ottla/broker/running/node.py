@@ -25,6 +25,7 @@ from ottla.broker.access.listeners import (
     WILDCARDS,
     check_exposure,
     endpoint_url,
+    runs_table_worker,
 )
 from ottla.broker.cluster import Cluster
 from ottla.broker.errors import CannotListen
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from ottla.broker.running.console import ConsoleDoor
     from ottla.broker.running.monitoring import Monitoring
     from ottla.broker.running.registry import ServedRegistry
+    from ottla.broker.running.table_worker import TableWorker
     from ottla.clock import Clock
     from ottla.log.checkpoints import TopicPartition
     from ottla.metadata.changes.apply import Change, Decision
@@ -132,6 +134,8 @@ class Node:
         self.monitoring: Monitoring | None = None
         self.console: ConsoleDoor | None = None
         self.registry: ServedRegistry | None = None
+        self.table_worker: TableWorker | None = None
+        self._root = siblings_root or data.path
         self._registry_sockets: Sequence[socket.socket] = ()
         requests: dict[int, int] = {}
         self.services = Services(
@@ -292,6 +296,8 @@ class Node:
             await server.start_serving()
         if self.console is not None:
             self.console.start()
+        if runs_table_worker(self.config):
+            await self._run_table_worker()
         if self.services.tiering.made is not None:
             self.services.tiering.made.start()
 
@@ -327,6 +333,8 @@ class Node:
         """End all that works by itself, while connections are still there."""
         if self.console is not None:
             await self.workers.run(self.console.close)
+        if self.table_worker is not None:
+            await self.workers.run(self.table_worker.close)
         if self.monitoring is not None:
             await self.monitoring.close()
         if self.registry is not None:
@@ -352,6 +360,8 @@ class Node:
         if self.leadership is not None:
             self.leadership.image_changed(before, after)
         self.entrance.image_changed(before, after)
+        if self.table_worker is not None:
+            self.table_worker.image_changed(before, after)
 
     @property
     def image(self) -> MetadataImage:
@@ -451,6 +461,15 @@ class Node:
 
         self.console = await opened(self.settings, self.config, self.addresses)
 
+    async def _run_table_worker(self) -> None:
+        # Not needed by a broker without it.
+        await self.workers.run(partial(import_module, "ottla.broker.running.table_worker"))
+        from ottla.broker.running.table_worker import TableWorker
+
+        self.table_worker = await TableWorker.of(self, self._root)
+        if self.table_worker is not None:
+            self.table_worker.start(self.image)
+
     def _size_buffers(self, listening: Sequence[socket.socket]) -> None:
         """Connections inherit them from the socket they are accepted on."""
         for key, option in (
@@ -537,6 +556,8 @@ class Node:
         self._close_servers()
         if self.console is not None:
             await self.workers.run(self.console.close)
+        if self.table_worker is not None:
+            await self.workers.run(self.table_worker.close)
         for one in self._registry_sockets:
             one.close()
         if self.registry is not None:

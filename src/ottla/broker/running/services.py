@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from ottla.broker.hosting.data import Data
     from ottla.broker.hosting.durability import Durability
     from ottla.broker.hosting.partitions import Partitions
+    from ottla.broker.hosting.table_hold import TableHold
     from ottla.broker.running.peers import Peers
     from ottla.broker.running.settings import Settings
     from ottla.broker.serving.answer_memory import AnswerMemory
@@ -157,6 +158,8 @@ class Services:
         self.throttling: Lazy[Throttling] = Lazy(self._throttling, workers, "access.throttling")
         # Made at the start of a node that has a remote tier, or never.
         self.tiering: Lazy[Tiering] = Lazy(self._tiering, workers)
+        # Made when a topic has a table.
+        self.table_hold: Lazy[TableHold] = Lazy(self._table_hold, workers, "hosting.table_hold")
         self.cleaner: Lazy[Cleaner] = Lazy(self._cleaner, workers, "hosting.cleaner")
 
     # -- what happens ---------------------------------------------------------------------------
@@ -253,6 +256,11 @@ class Services:
 
         return Cleaner(self.data, self.partitions, self.workers, self.clock)
 
+    def _table_hold(self) -> TableHold:
+        from ottla.broker.hosting.table_hold import TableHold
+
+        return TableHold(self.cluster, self.workers, self._addresses, lambda: self.door)
+
     def _throttling(self) -> Throttling:
         from ottla.broker.access.throttling import Throttling
 
@@ -339,6 +347,7 @@ class Services:
             self.clock,
             addresses=self._addresses,
             door=lambda: self.door,
+            table_hold=self.table_hold,
             requests=self._requests,
         )
 

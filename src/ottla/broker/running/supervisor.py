@@ -34,6 +34,7 @@ from ottla.broker.membership.places import node_paths
 from ottla.broker.running.binding import bound
 from ottla.broker.running.children import Birth, Lines, check_ports, child_config, line
 from ottla.broker.running.settings import Settings
+from ottla.broker.running.watched import environment
 from ottla.cluster.supervise import (
     FAILED,
     STOP_SECONDS,
@@ -72,9 +73,6 @@ MODULE: Final = "ottla.broker.running.child"
 READ_BYTES: Final = 64 * 1024
 # Room for a configuration of any size, so that a child that does not read yet holds up nobody.
 PIPE_BYTES: Final = 1024 * 1024
-# Variables of the broker's settings may be secrets; a child has them through its pipe.
-OWN_VARIABLES: Final = "OTTLA_"
-KEPT_VARIABLES: Final = "OTTLA_TEST_"
 LOOK_SECONDS: Final = 0.05
 PATIENCE_SECONDS: Final = 1.0  # before a wait is told
 
@@ -409,7 +407,7 @@ class Supervisor:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 bufsize=0,
-                env=_environment(),
+                env=environment(),
                 pass_fds=[one.fileno() for each in self._sockets.values() for one in each],
                 process_group=0,  # Ctrl-C comes to the supervisor alone
             )
@@ -474,14 +472,6 @@ class _Signals:
             signal.signal(number, handler)
         os.close(self._read)
         os.close(self._write)
-
-
-def _environment() -> dict[str, str]:
-    return {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(OWN_VARIABLES) or name.startswith(KEPT_VARIABLES)
-    }
 
 
 def _make_room(pipe: int) -> None:

@@ -293,6 +293,9 @@ class TieredPartition:
 
     async def _expire(self, hosted: HostedPartition) -> None:
         tiering, log = self._tiering, hosted.log
+        hold = None
+        if log.config.ottla_table_enable:
+            hold = (await tiering.table_hold.ready()).of(hosted.name, log.config)
         decided = decide_expiration(
             self.cache(),
             self.view(log),
@@ -300,6 +303,7 @@ class TieredPartition:
                 log.config.retention_ms,
                 log.config.retention_bytes,
                 tiering.setting("remote.delete.grace.ms"),
+                hold,
             ),
             in_flight=self.in_flight,
             now_ms=self._clock.wall_ms(),

@@ -18,6 +18,7 @@ from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
+from ottla.broker.access.own_address import own_address
 from ottla.broker.errors import ApiError
 from ottla.broker.hosting.hosted import topic_uuid
 from ottla.broker.tiering.pace import Pacer
@@ -25,7 +26,6 @@ from ottla.broker.tiering.partition import TieredPartition
 from ottla.broker.tiering.pool import Pool
 from ottla.broker.tiering.reads import RemoteReads
 from ottla.broker.tiering.sweeps import Sweeps
-from ottla.client.security import PLAINTEXT
 from ottla.log.checkpoints import Checkpoint
 from ottla.metadata.config.values import resolve_broker_config
 from ottla.metadata.errors import ConfigError
@@ -51,8 +51,9 @@ if TYPE_CHECKING:
     from ottla.broker.hosting.data import Data
     from ottla.broker.hosting.hosted import HostedPartition
     from ottla.broker.hosting.partitions import Partitions
+    from ottla.broker.hosting.table_hold import TableHold
+    from ottla.broker.running.services import Lazy
     from ottla.broker.workers import Workers
-    from ottla.client.security import Security
     from ottla.clock import Clock
     from ottla.metadata.config.types import TypedConfig
     from ottla.metadata.image import MetadataImage
@@ -84,6 +85,7 @@ class Tiering:
         *,
         addresses: Mapping[str, tuple[str, int]],
         door: Callable[[], Door | None],
+        table_hold: Lazy[TableHold],
         requests: Mapping[int, int],
     ) -> None:
         config = cluster.config
@@ -103,6 +105,7 @@ class Tiering:
         """Served since the start, by API."""
         self._addresses = addresses
         self._door = door
+        self.table_hold = table_hold
         self.location = location
         self.pacer = Pacer(self)
         self.storage = RemoteStorageManager(
@@ -263,7 +266,7 @@ class Tiering:
         )
 
         config = self.cluster.config
-        bootstrap, security = await self._own_address()
+        bootstrap, security = await own_address(self.cluster, self._addresses, self._door())
         return await KafkaMetadataEventLog.open(
             KafkaMetadataEventLogConfig(
                 bootstrap,
@@ -278,18 +281,6 @@ class Tiering:
                 security=security,
             )
         )
-
-    async def _own_address(self) -> tuple[str, Security]:
-        """Where this node reaches itself, and how it logs in there."""
-        door = self._door()
-        if door is not None:
-            security = await door.node_security()
-            endpoint = self.cluster.image.brokers[self.cluster.node_id].listeners[door.inter_broker]
-            if security != PLAINTEXT:
-                # By the name that its certificate has.
-                return _address(endpoint.host, endpoint.port), security
-        host, port = next(iter(self._addresses.values()))
-        return f"127.0.0.1:{port}" if host in ("", "0.0.0.0") else _address(host, port), PLAINTEXT
 
     # -- following the cluster --------------------------------------------------------------------
 
@@ -434,7 +425,3 @@ def _tiered_topics(image: MetadataImage) -> list[str]:
         for name, overrides in image.configs_by_type(ResourceType.TOPIC).items()
         if overrides.get("remote.storage.enable") == "true"
     ]
-
-
-def _address(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -30,6 +30,7 @@ from ottla.metadata.config.keys import (
     table,
 )
 from ottla.metadata.config.security_keys import FILE_SUFFIX, SECURITY_CONFIGS, ListenerKey
+from ottla.metadata.config.table_keys import TABLE_WORKER_CONFIGS
 from ottla.metadata.config.types import (
     INT_MAX,
     LONG_MAX,
@@ -423,7 +424,7 @@ _REMOTE: Final = [
 BROKER_CONFIGS: Final[Mapping[str, ConfigDef]] = table(
     [
         *_NODE, *_SOCKETS, *_LOG, *_PRODUCERS, *_GROUPS, *_SHARE_GROUPS, *_REMOTE,
-        *SECURITY_CONFIGS,
+        *SECURITY_CONFIGS, *TABLE_WORKER_CONFIGS,
     ]
 )  # fmt: skip
 

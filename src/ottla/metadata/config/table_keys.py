@@ -1,6 +1,7 @@
-"""Topic keys of tables: what the table worker does with a topic.
+"""Topic keys of tables: what the table worker does with a topic; and broker keys of the worker.
 
-The broker stores, checks and shows them; the worker reads them with DescribeConfigs.
+The broker stores, checks and shows the former; the worker reads them with DescribeConfigs. The
+latter are for a worker that the broker runs itself.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from ottla.metadata.config.types import (
 )
 
 MIB: Final = 1024 * 1024
+GIB: Final = 1024 * MIB
 HOUR_MS: Final = 3_600_000
 PREFIX: Final = "ottla.table."
 VALUE_FORMATS: Final = ("raw", "json", "avro", "protobuf", "registry", "registry-latest")
@@ -43,6 +45,9 @@ TABLE_CONFIGS: Final = (
            "Keep the topic as an Iceberg table, too; ottla table run writes it.", None),
     _table("headers", ConfigType.BOOLEAN, "true",
            "Keep the headers of records in the table.", None),
+    _table("hold.bytes", ConfigType.LONG, str(10 * GIB),
+           "Retention keeps records that the table has not taken yet, up to so many bytes of a "
+           "partition; 0: it does not wait.", Between(0, LONG_MAX)),
     _table("invalid", ConfigType.STRING, "dlq",
            "Records that do not fit the schema: dlq (a table beside), pause or drop.",
            OneOf(INVALID)),
@@ -84,4 +89,33 @@ TABLE_CONFIGS: Final = (
            None),
     _table("value.subject", ConfigType.STRING, "",
            "Subject of the registry; empty: the topic's name and -value.", None),
+)  # fmt: skip
+
+
+def _worker(
+    name: str, kind: ConfigType, default: str | None, doc: str, rule: Rule | None = None,
+    *, sensitive: bool = False,
+) -> ConfigDef:  # fmt: skip
+    return ConfigDef(
+        PREFIX + name, kind, default, doc, rule=rule, dynamic=False, sensitive=sensitive
+    )
+
+
+TABLE_WORKER_CONFIGS: Final = (
+    _worker("worker", ConfigType.STRING, "none",
+            "child: the broker runs the table worker as a process of its own.",
+            OneOf(("none", "child"))),
+    _worker("warehouse", ConfigType.STRING, None,
+            "Where that worker keeps files of tables; default: tables below rsm.config.url, or "
+            "in the data directory."),
+    _worker("catalog", ConfigType.STRING, None,
+            "Its catalogue, sqlite:///FILE or postgresql://...; default: tables.db in the data "
+            "directory.", sensitive=True),
+    _worker("namespace", ConfigType.STRING, "ottla", "Namespace of its tables.",
+            Matching("[A-Za-z0-9_]{1,200}", "ottla")),
+    _worker("registry.url", ConfigType.STRING, None,
+            "Schema registry that it asks; default: the broker's own."),
+    _worker("nice", ConfigType.INT, "10",
+            "Added to the priority number of its process: 19 runs only when nobody else does.",
+            Between(0, 19)),
 )  # fmt: skip

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
     from uuid import UUID
 
+    from ottla.log.retention import Hold
     from ottla.objects.store import ObjectInfo
     from ottla.tier.catalogue.lineage import RemoteLogMetadataCache
     from ottla.tier.catalogue.segments import RemoteLogSegmentMetadata
@@ -52,6 +53,8 @@ class Retention(NamedTuple):
     retention_ms: int
     retention_bytes: int
     grace_ms: int
+    hold: Hold | None = None
+    """What waits for somebody, and is kept beyond the limits."""
 
 
 class Expiration(NamedTuple):
@@ -106,6 +109,7 @@ class _Decider:
         self._retention = retention
         self._now_ms = now_ms
         self._over = over_size(cache, log, retention.retention_bytes)
+        self._left = 0 if retention.hold is None else over_size(cache, log, 0)
         self._first_epoch = log.lineage[0][0] if log.lineage else 0
 
     def scan(self, in_flight: Collection[UUID]) -> None:
@@ -130,6 +134,10 @@ class _Decider:
             return True
         if not is_within_lineage(one, self._log.lineage, self._log.log_end):
             return True
+        hold = self._retention.hold
+        if hold is not None and hold.keeps(one.end_offset + 1, self._left):
+            return False
+        self._left -= one.segment_size
         if self._is_too_old(one):
             self._over = max(0, self._over - one.segment_size)
         elif 0 < one.segment_size <= self._over:

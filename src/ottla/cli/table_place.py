@@ -1,0 +1,197 @@
+"""Where tables are: the options that every `ottla table` command has, and what they open."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec
+
+import typer
+
+from ottla.cli.common import (
+    DEFAULT_BOOTSTRAP,
+    DEFAULT_TIMEOUT,
+    Bootstrap,
+    Timeout,
+    fail,
+    with_admin,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from typing import TypeVar
+
+    from ottla.client.admin.admin import Admin
+    from ottla.tables.format import TableFormat
+    from ottla.tables.settings import TablesFile, TopicSettings, WorkerSettings
+
+    T = TypeVar("T")
+
+P = ParamSpec("P")
+
+HERE = "ottla-tables"
+
+Topic = Annotated[str, typer.Argument(help="The topic.")]
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="TOML with keys of the worker, and keys of topics below [topics.NAME]."
+    ),
+]
+Warehouse = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL", help=f"Where files of tables go. [default: the directory {HERE} here]"
+    ),
+]
+Catalog = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="sqlite:///FILE or postgresql://... [default: catalog.db in a local warehouse]",
+    ),
+]
+Namespace = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Namespace of the tables. [default: ottla]")
+]
+
+
+@dataclass(frozen=True)
+class Place:
+    """The broker, the warehouse and the catalogue that a command was given."""
+
+    bootstrap: str
+    timeout: float
+    file: TablesFile
+    settings: WorkerSettings
+
+    def with_topic(
+        self, topic: str, command: Callable[[Admin, TableFormat, TopicSettings], Awaitable[T]]
+    ) -> T:
+        """Run a command with the catalogue and the settings of a topic that has a table."""
+
+        async def wrapped(admin: Admin, tables: TableFormat, found: list[TopicSettings]) -> T:
+            return await command(admin, tables, found[0])
+
+        return self.with_tables(topic, wrapped)
+
+    def with_tables(
+        self,
+        topic: str | None,
+        command: Callable[[Admin, TableFormat, list[TopicSettings]], Awaitable[T]],
+    ) -> T:
+        """The same with all topics that have one, or with the one that is named."""
+        import asyncio
+
+        from ottla.errors import OttlaError
+        from ottla.tables.iceberg import IcebergTables
+        from ottla.tables.topics import enabled_topics
+
+        async def wrapped(admin: Admin) -> T:
+            names = None if topic is None else [topic]
+            found = await enabled_topics(admin, names, self.file.topics)
+            if topic is not None and not found:
+                fail(f"{topic} has no table; set ottla.table.enable=true on the topic")
+            tables = await asyncio.to_thread(IcebergTables, self.settings)
+            try:
+                return await command(admin, tables, list(found.values()))
+            finally:
+                await asyncio.to_thread(tables.close)
+
+        try:
+            return with_admin(self.bootstrap, self.timeout, wrapped)
+        except OttlaError as error:
+            fail(error)
+
+
+_OPTIONS: tuple[tuple[str, Any, Any], ...] = (
+    ("config", Config, None),
+    ("warehouse", Warehouse, None),
+    ("catalog", Catalog, None),
+    ("namespace", Namespace, None),
+    ("bootstrap", Bootstrap, DEFAULT_BOOTSTRAP),
+    ("timeout", Timeout, DEFAULT_TIMEOUT),
+)
+
+
+def placed(command: Callable[Concatenate[Place, P], None]) -> Callable[..., None]:
+    """Give a command the options of a place after its own; it gets them as its first argument."""
+    return _with_options(command, _OPTIONS)
+
+
+def placed_for_good(command: Callable[Concatenate[Place, P], None]) -> Callable[..., None]:
+    """The same for a command that runs until it is stopped: it has no --timeout."""
+    return _with_options(command, _OPTIONS[:-1])
+
+
+def _with_options(
+    command: Callable[Concatenate[Place, P], None], options: tuple[tuple[str, Any, Any], ...]
+) -> Callable[..., None]:
+    _, *own = inspect.signature(command, eval_str=True).parameters.values()
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    shared = [
+        inspect.Parameter(name, keyword, default=default, annotation=kind)
+        for name, kind, default in options
+    ]
+    parameters = [*(one.replace(kind=keyword) for one in own), *shared]
+
+    def wrapped(**given: Any) -> None:
+        of_place = {name: given.pop(name) for name, _, _ in options}
+        command(_place(**of_place), **given)  # type: ignore[call-arg]  # as its signature says
+
+    wrapped.__name__ = command.__name__
+    wrapped.__doc__ = command.__doc__
+    wrapped.__annotations__ = {one.name: one.annotation for one in parameters}
+    wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return wrapped
+
+
+def _place(
+    config: Path | None,
+    warehouse: str | None,
+    catalog: str | None,
+    namespace: str | None,
+    bootstrap: str,
+    timeout: float = DEFAULT_TIMEOUT,
+) -> Place:
+    file = _file(config)
+    given = {"warehouse": warehouse, "catalog": catalog, "namespace": namespace}
+    return Place(bootstrap, timeout, file, _settings(file, given))
+
+
+def _file(path: Path | None) -> TablesFile:
+    from ottla.tables.errors import BadTableSetting
+    from ottla.tables.settings import TablesFile, read_tables_file
+
+    try:
+        return TablesFile() if path is None else read_tables_file(path)
+    except BadTableSetting as error:
+        raise typer.BadParameter(str(error), param_hint="--config") from None
+
+
+def _settings(file: TablesFile, given: dict[str, str | None]) -> WorkerSettings:
+    from ottla.tables.errors import BadTableSetting
+    from ottla.tables.settings import worker_settings
+
+    chosen = {key: value or file.worker.get(f"ottla.table.{key}") for key, value in given.items()}
+    place = chosen["warehouse"] or f"file://{Path.cwd() / HERE}"
+    where = chosen["catalog"]
+    if where is None:
+        if not place.startswith("file://"):
+            raise typer.BadParameter(
+                "a warehouse in an object store needs a catalogue", param_hint="--catalog"
+            )
+        directory = Path(place.removeprefix("file://"))
+        directory.mkdir(parents=True, exist_ok=True)
+        where = f"sqlite:///{directory / 'catalog.db'}"
+    try:
+        registry = file.worker.get("ottla.table.registry.url")
+        return worker_settings(place, where, chosen["namespace"] or "ottla", {}, registry)
+    except BadTableSetting as error:
+        raise typer.BadParameter(str(error), param_hint="--warehouse") from None
+
+
+def shown_offsets(position: dict[int, int]) -> str:
+    """As people read them: `0:1200 1:1187`."""
+    return " ".join(f"{one}:{at}" for one, at in sorted(position.items()))

@@ -1,0 +1,116 @@
+"""Rows that must go (case 68)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from typer.testing import CliRunner
+
+from ottla.cli.whole import app
+from ottla.client.admin.admin import Admin
+from ottla.tables.pointer import read_pointers
+from tests.integration.tables.test_typed import JSON, rows
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.tables import Place
+
+pytestmark = pytest.mark.long
+
+SECRET = b"canary-71f3"
+RECORDS = [b'{"user":"canary-71f3","n":1}', b'{"user":"b","n":2}', b'{"user":null,"n":3}']
+
+
+def run(place: Place, *args: str) -> tuple[int, Any, str]:
+    result = CliRunner().invoke(
+        app,
+        [
+            "table", *args, "--json", "--bootstrap", place.bootstrap,
+            "--warehouse", f"file://{place.directory}/w",
+            "--catalog", f"sqlite:///{place.directory}/catalog.db",
+        ],
+    )  # fmt: skip
+    return result.exit_code, json.loads(result.stdout or "null"), result.stderr
+
+
+def with_secret(directory: Path) -> list[str]:
+    """Files that have it; values of Parquet are compressed, so these are read."""
+    import pyarrow.parquet as pq
+
+    found = []
+    for path in directory.rglob("*"):
+        if not path.is_file():
+            continue
+        has = SECRET in path.read_bytes()
+        if path.suffix == ".parquet":
+            text = str(pq.read_table(path).to_pylist()).encode()
+            has = has or SECRET in text
+        if has:
+            found.append(path.name)
+    return found
+
+
+async def filled(place: Place) -> None:
+    await place.create(2, **JSON, ottla_table_value_schema="user string, n bigint")
+    for number in (0, 1):
+        for _ in range(2):
+            await place.fill([*RECORDS, b"{"], number, key=b"k")
+            await place.run_once()
+
+
+async def delete_log(place: Place) -> None:
+    async with Admin(place.bootstrap) as admin:
+        await admin.delete_records({(place.topic, 0): 8, (place.topic, 1): 8})
+
+
+def test_case_68_no_file_of_the_store_has_the_value_afterwards(place: Place) -> None:
+    asyncio.run(filled(place))
+    assert with_secret(place.directory / "w")
+    where = f"user = '{SECRET.decode()}'"
+    code, told, said = run(place, "erase", place.topic, "--where", where)
+    assert code == 3, said
+    assert (told["rows"], told["in_log"]) == (
+        4, {"0": [[0, 1], [4, 5]], "1": [[0, 1], [4, 5]]},
+    )  # fmt: skip
+    assert f"still in the log: {place.topic}-0 0 to 0, {place.topic}-0 4 to 4" in said
+    assert with_secret(place.directory / "w") == []
+    assert SECRET not in (place.directory / "catalog.db").read_bytes()
+    left = [(number, at, n) for number in (0, 1) for at, n in ((1, 2), (2, 3), (5, 2), (6, 3))]
+    assert rows(place, "_partition", "_offset", "n") == left
+    assert place.state().next == {0: 8, 1: 8}
+    pointer = asyncio.run(read_pointers(place.bootstrap))[place.topic]
+    assert pointer.metadata_location == place.state().metadata_location
+    assert run(place, "verify", place.topic)[0] == 0
+    # The next round goes on, and what is asked again is not done again.
+    asyncio.run(place.fill([b'{"user":"c","n":4}']))
+    asyncio.run(place.run_once())
+    code, told, _ = run(place, "erase", place.topic, "--where", where)
+    assert (code, told["rows"], told["files"]) == (3, 0, 0)
+    asyncio.run(delete_log(place))
+    code, told, _ = run(place, "erase", place.topic, "--where", where)
+    assert (code, told["in_log"]) == (0, {})
+    assert run(place, "erase", place.topic, "--where", "user = 'nobody'")[:2] == (
+        0, {"rows": 0, "files": 0, "deleted": 0, "in_log": {}},
+    )  # fmt: skip
+
+
+def test_dead_letters_are_erased_by_what_they_have(place: Place) -> None:
+    asyncio.run(filled(place))
+    code, told, _ = run(place, "erase", place.topic, "--where", "_key = 'k' and _partition = 1")
+    assert (code, told["rows"]) == (3, 8)
+    assert {number for (number,) in rows(place, "_partition")} == {0}
+    letters = rows(place, "_partition", "_offset", table=f"{place.table}__dlq")
+    assert letters == [(0, 3), (0, 7)]
+
+
+def test_a_predicate_that_cannot_be_is_refused(place: Place) -> None:
+    asyncio.run(place.create(**JSON, ottla_table_value_schema="user string"))
+    asyncio.run(place.run_once())
+    code, _, said = run(place, "erase", place.topic, "--where", "user like 'x'")
+    assert (code, "--where" in said) == (2, True)
+    code, _, said = run(place, "erase", place.topic, "--where", "nobody = 'x'")
+    assert (code, "no column 'nobody'; the columns are user" in said) == (1, True)
