@@ -7,6 +7,7 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -30,6 +31,8 @@ class NodesProcess:
             *(options or ("--port", "0")),
         ]
         self.process: subprocess.Popen[str] | None = None
+        # A pipe that nobody reads is full after 64 KiB, and then whoever logs stands still.
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # closed when it is left
         self.bootstrap = ""
         self._said = b""
 
@@ -37,7 +40,7 @@ class NodesProcess:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "ottla.cli", *self._arguments],
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=self._errors,
             text=True,
         )
         self.bootstrap = self.line().removeprefix(READY)
@@ -63,10 +66,9 @@ class NodesProcess:
         return line.decode()
 
     def errors(self) -> str:
-        """All that it and its nodes wrote to stderr; only once it has ended."""
-        assert self.process is not None
-        assert self.process.stderr is not None
-        return self.process.stderr.read()
+        """All that it and its nodes wrote to stderr."""
+        fd = self._errors.fileno()  # whose position is that of the writers, too
+        return os.pread(fd, os.fstat(fd).st_size, 0).decode()
 
     def nodes(self) -> dict[int, int]:
         """The process of each node that holds its directory, by node."""
@@ -108,9 +110,9 @@ class NodesProcess:
         for pid in left:
             if Path(f"/proc/{pid}").exists():
                 os.kill(pid, signal.SIGKILL)
-        for pipe in (self.process.stdout, self.process.stderr):
-            if pipe is not None:
-                pipe.close()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        self._errors.close()
 
 
 def _parent(pid: int) -> int | None:

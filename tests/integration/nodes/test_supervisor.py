@@ -251,11 +251,10 @@ def test_ctrl_c_stops_all_nodes(tmp_path: Path) -> None:
 def test_the_registry_of_all_nodes_is_told_with_the_ready_line(tmp_path: Path) -> None:
     settings = ("--port", "0", "--set", "ottla.registry.listener=http://127.0.0.1:0")
     with NodesProcess(tmp_path / "data", 2, *settings) as broker:
-        assert broker.process is not None
-        assert broker.process.stderr is not None
-        told = broker.process.stderr.readline()
+        wait_for(lambda: "\n" in broker.errors(), "a line about the registry")
+        told = broker.errors().splitlines()[0]
         assert told.startswith("ottla broker: schema registry at http://127.0.0.1:")
-        with sync.SchemaRegistry(told.rpartition(" ")[2].strip(), timeout=60) as registry:
+        with sync.SchemaRegistry(told.rpartition(" ")[2], timeout=60) as registry:
             assert registry.register("orders-value", '"string"').version == 1
             assert registry.by_id(1).text == '"string"'
         assert broker.stop() == 0
