@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ import pytest
 from starlette.requests import Request
 from starlette.testclient import TestClient
 
+from ottla.console import door
 from ottla.console.accounts import Cost, Hashed, Role, add_token, add_user, read_users
 from ottla.console.app import page_tag
 from ottla.console.login import LOGIN_SECONDS
@@ -24,7 +26,7 @@ from tests.console.conftest import URL
 from tests.support.clocks import ManualClock
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
 
 OURS = {"origin": URL}
 NOWHERE = (ClusterSettings("local", "127.0.0.1:1", write=True),)
@@ -255,6 +257,29 @@ def test_a_changed_users_file_ends_logins(client: TestClient, settings: Settings
     add_user(file, "anna", Role.ADMIN, Hashed.of("another", cost=CHEAP))
     console.door.replace_users(read_users(file))
     assert client.get("/api/v1/openapi.json").status_code == 401
+
+
+def test_a_console_that_runs_takes_a_changed_users_file(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(door, "UPKEEP_SECONDS", 0.01)
+    file = Path(settings.users_file)
+    with TestClient(make_app(settings), base_url=URL, follow_redirects=False) as client:
+        assert log_in(client).status_code == 303
+        add_user(file, "anna", Role.ADMIN, Hashed.of("another", cost=CHEAP))
+        until(lambda: client.get("/api/v1/openapi.json").status_code == 401)
+        assert log_in(client, password="another").status_code == 303
+        for text, said in (("", "has no users"), ("[users.anna", "is not TOML")):
+            file.write_text(text)
+            until(lambda said=said: said in caplog.text)  # type: ignore[misc]
+            assert client.get("/api/v1/openapi.json").status_code == 200
+
+
+def until(done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_metrics_need_a_login_or_a_token(settings: Settings, tmp_path: Path) -> None:

@@ -204,9 +204,15 @@ async def upkeep(console: Console) -> None:
             continue
         seen = stamp
         try:
-            console.door.replace_users(await asyncio.to_thread(read_users, file))
+            users = await asyncio.to_thread(read_users, file)
         except BadSetting as error:
             logger.warning("the users stay as they were: %s", error)
+            continue
+        if console.door.how == "password" and not users.has_passwords:
+            # Such as a file that an editor has emptied and not yet written.
+            logger.warning("the users stay as they were: %s has no users", file)
+            continue
+        console.door.replace_users(users)
 
 
 def _stamp(file: Path) -> tuple[int, int, int] | None:
