@@ -5,8 +5,8 @@ these uses of a parameter that the function does not assign are checked, and no 
 
 - `orders["amount"]` and `orders.amount`;
 - names in `orders.select(...)`, `groupBy`, `orderBy`, `sort`, `dropDuplicates`, `where`, `filter`,
-  `withColumn` and `agg`, called on the parameter itself: text where the method takes names,
-  `col("amount")`, and `sum("amount")` and its like.
+  `withColumn` and `agg`, called on the parameter itself, or after methods that keep its columns:
+  text where the method takes names, `col("amount")`, and `sum("amount")` and its like.
 
 A statement of SQL is bound by DuckDB, if it is installed, over empty tables with these columns.
 What DuckDB does not understand is left to Spark.
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 
 TAKES_NAMES: Final = frozenset({"select", "groupBy", "groupby", "orderBy", "sort"})
 TAKES_COLUMNS: Final = TAKES_NAMES | {"where", "filter", "withColumn", "agg"}
+KEEPS_COLUMNS: Final = frozenset(
+    {"where", "filter", "orderBy", "sort", "limit", "distinct", "dropDuplicates", "withWatermark"}
+)
+GROUPS: Final = frozenset({"groupBy", "groupby"})
 OF_ONE_NAME: Final = frozenset(
     {"col", "column", "sum", "avg", "mean", "min", "max", "count", "countDistinct", "first", "last"}
     | {"collect_list", "collect_set", "sum_distinct", "count_distinct", "stddev", "variance"}
@@ -108,7 +112,7 @@ def _named(defined: ast.FunctionDef, parameter: str) -> Iterator[str]:
         elif (
             isinstance(node, ast.Call)
             and isinstance(node.func, ast.Attribute)
-            and _is(node.func.value, parameter)
+            and _has_columns_of(node.func.value, parameter, grouped=node.func.attr == "agg")
         ):
             others = {one.arg for one in defined.args.args + defined.args.kwonlyargs}
             names = {
@@ -147,6 +151,15 @@ def _function(called: ast.expr) -> str:
     if isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name):
         return called.attr
     return called.id if isinstance(called, ast.Name) else ""
+
+
+def _has_columns_of(node: ast.expr, parameter: str, *, grouped: bool) -> bool:
+    """Whether names in a call on this frame are those of the parameter's columns."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return _is(node, parameter)
+    if node.func.attr in KEEPS_COLUMNS or (grouped and node.func.attr in GROUPS):
+        return _has_columns_of(node.func.value, parameter, grouped=False)
+    return False
 
 
 def _is(node: ast.expr, parameter: str) -> bool:

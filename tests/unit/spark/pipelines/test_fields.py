@@ -16,8 +16,8 @@ SCHEMA = pa.schema([("shop", pa.string()), ("amount", pa.float64()), ("at", pa.t
 
 
 def wrong(orders: Any, shops: Any) -> Any:
-    kept = orders.where(orders.amont > 3).groupBy("anything")
-    large = orders.filter(f.col("ammount") > 3).select(f.col("whatever"))
+    kept = orders.where(orders.amont > 3).groupBy("anything").count().select("of another")
+    large = orders.filter(f.col("ammount") > 3).drop("shop").select(f.col("whatever"))
     joined = orders.join(shops, f.col("elsewhere") == shops["nmae"])
     summed = orders.groupBy("shp", f.window("att", "1 day")).agg(f.sum("later"))
     return kept, large, joined, summed, orders["total"], orders.select(f.max("most"), col("shop"))
@@ -27,8 +27,9 @@ def right(orders: Any, shops: Any) -> Any:
     named = orders.select("*", "shop", "customer.name", f.col("AMOUNT").alias("x"), f.col("x"))
     kept = orders.withColumn("new", f.col("amount") * 2).where("anything > 2").select("new")
     schema = orders.schema, orders.columns, orders.rdd
+    counted = orders.groupBy("shop").agg(f.sum("amount").alias("sum")).where(f.col("sum") > 3)
     other = orders.where(f.col("name") == shops.name)
-    return named, kept, schema, other, orders.groupBy("shop").count().orderBy("count")
+    return named, kept, schema, counted, other, orders.groupBy("shop").count().orderBy("count")
 
 
 def assigns(orders: Any) -> Any:
@@ -50,7 +51,8 @@ def shadows_in_a_function(orders: Any) -> Any:
 def test_a_field_that_is_not_in_the_schema_is_found() -> None:
     found = unknown_in_function(wrong, {"orders": ORDERS, "shops": ("name",)})
     assert set(found) == {
-        *[("orders", one) for one in ("amont", "ammount", "shp", "total", "most")],
+        *[("orders", one) for one in ("amont", "anything", "ammount", "shp", "later")],
+        *[("orders", one) for one in ("total", "most")],
         ("shops", "nmae"),
     }
 
