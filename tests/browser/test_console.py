@@ -31,6 +31,7 @@ PAGES = (
     "c/local/queues/warehouse/orders/0",
     "c/local/transactions",
     "c/local/queues/warehouse/letters",
+    "c/local/tier",
     "c/local/tables",
     "c/local/tables/orders",
     "c/local/schemas",
@@ -197,3 +198,23 @@ def test_pages_name_their_things_for_screen_readers(page: Page) -> None:
             }"""
         )
         assert problems == [], path
+
+
+def test_a_search_shows_its_progress_and_then_the_page_without_a_reload(page: Page) -> None:
+    page.goto("c/local/topics/orders/messages")
+    page.evaluate("window.stays = true")
+    page.get_by_label("Contains").fill("A-42")
+    page.get_by_role("button", name="Show").click()
+    page.wait_for_url("**contains=A-42**")
+    page.locator("#found").get_by_text("1 found").wait_for()
+    assert page.locator("#rows tr").count() == 1
+    assert page.evaluate("window.stays") is True
+    page.go_back()
+    page.wait_for_url("**/messages")
+    page.locator("#rows tr").nth(40).wait_for()
+
+
+def test_case_55_the_page_of_letters_says_why_there_are_none(page: Page) -> None:
+    page.goto("c/local/queues/warehouse")
+    page.get_by_role("link", name="Dead letters").click()
+    page.get_by_text("set errors.deadletterqueue.topic.name of the share group").wait_for()

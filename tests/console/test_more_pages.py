@@ -103,6 +103,7 @@ def test_without_a_registry_and_tables_pages_say_how_to_get_them() -> None:
             page = until(client, "/c/local/tables", "No tables")
             assert 'href="/c/local/schemas"' not in page
             until(client, "/c/local/security", "no authorizer")
+            until(client, "/c/local/tier", "remote.log.storage.system.enable=true")
 
 
 def test_case_75_rights_as_a_user_without_them_and_as_an_admin() -> None:

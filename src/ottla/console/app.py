@@ -59,6 +59,7 @@ NAMES: Final = {
     "queues": "Queues",
     "transactions": "Transactions",
     "nodes": "Nodes",
+    "tier": "Tier",
     "tables": "Tables",
     "schemas": "Schemas",
     "security": "Security",

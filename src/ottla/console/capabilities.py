@@ -18,6 +18,7 @@ LOG_DIRS: Final = "log_dirs"
 TIER: Final = "tier"
 TELEMETRY: Final = "telemetry"
 NODES: Final = "nodes"
+CATALOGUE: Final = "catalogue"
 TABLES: Final = "tables"
 REGISTRY: Final = "registry"
 ACLS: Final = "acls"
@@ -36,6 +37,7 @@ _APIS: Final[Mapping[str, tuple[int, int, str]]] = {
 _OTHERS: Final[Mapping[str, str]] = {
     SHARE_WINDOWS: ONLY_OTTLA,
     NODES: "the cluster has one node",
+    CATALOGUE: "no topic __remote_log_metadata: remote.log.storage.system.enable is off",
     TABLES: "no topic has a table: set ottla.table.enable=true on one and run ottla table run",
     REGISTRY: "no schema registry is known: start the broker with --registry, or set registry",
 }
@@ -62,6 +64,7 @@ def capabilities(
     *,
     nodes: int,
     has_windows: bool,
+    has_catalogue: bool,
     has_tables: bool,
     has_registry: bool,
 ) -> Capabilities:
@@ -75,6 +78,8 @@ def capabilities(
         found.add(SHARE_WINDOWS)
     if nodes > 1:
         found.add(NODES)
+    if has_catalogue:
+        found.add(CATALOGUE)
     if has_tables:
         found.add(TABLES)
     if has_registry:

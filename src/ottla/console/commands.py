@@ -64,6 +64,9 @@ class Commands:
     def redrive(self, group: str) -> str:
         return self._line("share-group redrive", group)
 
+    def tier(self) -> str:
+        return self._line("tier status")
+
     def users(self) -> str:
         return self._line("user list")
 

@@ -15,6 +15,7 @@ from markupsafe import Markup, escape
 from ottla.console import figures, text
 from ottla.console.missing import Missing
 from ottla.console.svg import line as svg_line
+from ottla.console.svg import tier as svg_tier
 from ottla.console.svg import window as svg_window
 from ottla.console.views.messages import moment
 from ottla.console.window import State
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ottla.console.views.queue import WindowView
+    from ottla.console.views.tier import TierRow
 
 LIST_TEXT: Final = 400
 """Characters of a value in a row of a list; more do not fit."""
@@ -81,6 +83,11 @@ def window(view: WindowView, number: int = 0) -> Markup:
     return Markup(svg_window.window(view, f"w{number}"))
 
 
+def tier_strip(row: TierRow) -> Markup:
+    """Where the parts of a log are."""
+    return Markup(svg_tier.strip(row))
+
+
 def legend() -> list[tuple[str, str, str]]:
     """Of each state: its CSS class, the letter that stands for it in tables, and the word."""
     return [(svg_window.class_of(one), one.glyph, one.word) for one in State]
@@ -109,7 +116,12 @@ class Renderer:
             "duration": figure(figures.duration),
             "time": time,
         }
-        self._env.globals |= {"spark": spark, "window": window, "legend": legend}
+        self._env.globals |= {
+            "spark": spark,
+            "window": window,
+            "legend": legend,
+            "tier_strip": tier_strip,
+        }
         self._env.tests["missing"] = lambda value: isinstance(value, Missing)
 
     def page(self, template: str, context: Mapping[str, object]) -> str:

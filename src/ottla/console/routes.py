@@ -20,6 +20,7 @@ from ottla.console.pages import (
     security,
     tables,
     tails,
+    tier,
 )
 
 _TOPIC: Final = "/c/{cluster}/topics/{topic}"
@@ -37,6 +38,7 @@ def all_routes() -> list[Route]:
         Route("/c/{cluster}/queues", lists.queues_page),
         Route("/c/{cluster}/transactions", lists.transactions_page),
         Route("/c/{cluster}/nodes", lists.nodes_page),
+        Route("/c/{cluster}/tier", tier.tier_page),
         Route("/c/{cluster}/tables", tables.tables_page),
         Route("/c/{cluster}/tables/{topic}", tables.table_page),
         Route("/c/{cluster}/schemas", schemas.schemas_page),

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+CATALOGUE_TOPIC: Final = "__remote_log_metadata"
 WATCHED_FOR: Final = 60_000
 """Milliseconds for which a kind is kept fresh after somebody wanted it."""
 PAUSE: Final = 1_000
@@ -203,6 +204,7 @@ class Data:
             found.versions,
             nodes=len(found.brokers),
             has_windows=has_windows,
+            has_catalogue=CATALOGUE_TOPIC in found.topics,
             has_tables=POINTER_TOPIC in found.topics,
             has_registry=self.has_registry,
         )

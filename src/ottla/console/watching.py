@@ -17,6 +17,7 @@ from ottla.console.letters import Box
 from ottla.console.missing import Missing
 from ottla.console.redrive import Progress
 from ottla.console.registry import RegistryAccess
+from ottla.console.tiering import TierAccess
 from ottla.errors import OttlaError
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ class Watched:
         self._sampling: asyncio.Task[None] | None = None
         self._ticked = False
         self.registry = RegistryAccess(cluster, clock)
+        self.tier = TierAccess(cluster.settings, clock)
         self.boxes: dict[str, Box] = {}
         """Dead letters by topic, of those that somebody looked at."""
         self.redrives: dict[str, Redrive] = {}
@@ -137,6 +139,7 @@ class Watched:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self.registry.close()
+        await self.tier.close()
         await self.cluster.close()
 
     async def fresh(self, *kinds: Kind, watch: Iterable[TopicPartition | str] = ()) -> None:

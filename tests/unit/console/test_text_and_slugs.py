@@ -149,7 +149,12 @@ def test_figures_as_people_read_them() -> None:
 
 def test_case_18_what_a_cluster_does_not_have_is_explained() -> None:
     old = capabilities(
-        {2: (0, 8), 66: (0, 0)}, nodes=1, has_windows=False, has_tables=False, has_registry=False
+        {2: (0, 8), 66: (0, 0)},
+        nodes=1,
+        has_windows=False,
+        has_catalogue=False,
+        has_tables=False,
+        has_registry=False,
     )
     assert can.TRANSACTIONS in old
     assert old.explain(can.TRANSACTIONS) is None
@@ -158,6 +163,11 @@ def test_case_18_what_a_cluster_does_not_have_is_explained() -> None:
         assert old.explain(word)
     assert "share.version" in str(old.explain(can.SHARE_GROUPS))
     new = capabilities(
-        {2: (1, 11), 77: (1, 1)}, nodes=3, has_windows=True, has_tables=True, has_registry=False
+        {2: (1, 11), 77: (1, 1)},
+        nodes=3,
+        has_windows=True,
+        has_catalogue=True,
+        has_tables=True,
+        has_registry=False,
     )
     assert {can.SHARE_GROUPS, can.SHARE_WINDOWS, can.TIER, can.NODES} <= new.has

@@ -29,6 +29,7 @@ from ottla.console.views import (
     security,
     table,
     tables,
+    tier,
     topic,
     topics,
     transactions,
@@ -72,7 +73,8 @@ _NAMES: Final[dict[str, Any]] = {
     name: value
     for module in (
         attention, lag, missing, window, doctor, frame, group, groups, lags, letters, nodes,
-        overview, queue, queues, schemas, security, table, tables, topic, topics, transactions,
+        overview, queue, queues, schemas, security, table, tables, tier, topic, topics,
+        transactions,
     )
     for name, value in vars(module).items()
     if not name.startswith("_")

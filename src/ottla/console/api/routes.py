@@ -27,6 +27,7 @@ from ottla.console.pages.schemas import schema_view, schemas_view
 from ottla.console.pages.security import security_view
 from ottla.console.pages.shared import table_query
 from ottla.console.pages.tables import table_view, tables_view
+from ottla.console.pages.tier import tier_view
 from ottla.console.plain import plain
 from ottla.console.problem import Refused
 from ottla.console.query import MAX_ROWS, ROWS, BadPlace, write_cut
@@ -44,6 +45,7 @@ from ottla.console.views import (
     schemas,
     security,
     tables,
+    tier,
     topic,
     topics,
     transactions,
@@ -145,6 +147,10 @@ async def tables_json(request: Request) -> Response:
 
 async def table_json(request: Request) -> Response:
     return _json(await table_view(request))
+
+
+async def tier_json(request: Request) -> Response:
+    return _json(await tier_view(request))
 
 
 async def doctor_json(request: Request) -> Response:
@@ -276,6 +282,7 @@ SERVED: Final = (
         _TABLE,
     ),
     Served(f"{_AT}/nodes", nodes_json, "Nodes", nodes.NodesPage),
+    Served(f"{_AT}/tier", tier_json, "Tiered storage", tier.TierPage, _TABLE),
     Served(f"{_AT}/tables", tables_json, "Tables of topics", tables.TablesPage, _TABLE),
     Served(f"{_AT}/tables/{{topic}}", table_json, "One table", tables.TablePage),
     Served(f"{_AT}/schemas", schemas_json, "Subjects of schemas", schemas.SchemasPage, _TABLE),

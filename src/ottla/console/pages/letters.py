@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from starlette.responses import RedirectResponse
@@ -42,9 +43,11 @@ async def letters_view(request: Request) -> LettersPage:
     await watch_queue(watched, group)
     topic = await letters_topic(watched.client, group)
     box, problem = None, ""
+    job = None if isinstance(topic, Missing) else watched.redrives.get(topic)
+    # Before the letters are read: a redrive that is done on the page has its notes there, too.
+    progress = None if job is None else replace(job.progress)
     if not isinstance(topic, Missing):
         box, problem = await _box(request, watched, topic)
-    job = None if isinstance(topic, Missing) else watched.redrives.get(topic)
     return letters.page(
         watched.look(),
         watched.attention(),
@@ -53,7 +56,7 @@ async def letters_view(request: Request) -> LettersPage:
         [] if box is None else box.of_group(group),
         {} if box is None else box.entries.by_name,
         0 if box is None else box.total,
-        None if job is None else job.progress,
+        progress,
         table_query(request),
         problem=problem,
         reason=request.query_params.get("reason", "")[:200],

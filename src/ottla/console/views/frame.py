@@ -26,6 +26,7 @@ PAGES: Final = (
     ("queues", can.SHARE_GROUPS),
     ("transactions", can.TRANSACTIONS),
     ("nodes", can.NODES),
+    ("tier", can.CATALOGUE),
     ("tables", can.TABLES),
     ("schemas", can.REGISTRY),
     ("security", can.ACLS),
