@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import time
 import urllib.error
 import urllib.request
 from contextlib import ExitStack
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 import pytest
 
@@ -43,6 +42,20 @@ def broker() -> Iterator[EmbeddedBroker]:
         yield running
 
 
+def visitor(broker: EmbeddedBroker) -> str:
+    """The cookie of a new visitor: the console hears late of streams that another test has closed,
+    and counts them by visitor."""
+    with urllib.request.urlopen(f"{broker.console_url}c/local/topics", timeout=WAIT) as page:
+        cookie: str = page.headers["set-cookie"]
+    return cookie.partition(";")[0]
+
+
+def opened(url: str, cookie: str) -> Any:
+    return urllib.request.urlopen(
+        urllib.request.Request(url, headers={"Cookie": cookie}), timeout=WAIT
+    )
+
+
 def events(stream: IO[bytes]) -> Iterator[tuple[str, str]]:
     name, data = "", []
     for line in stream:
@@ -58,7 +71,7 @@ def events(stream: IO[bytes]) -> Iterator[tuple[str, str]]:
 
 def test_a_tail_shows_new_records_as_escaped_rows(broker: EmbeddedBroker) -> None:
     url = f"{broker.console_url}c/local/topics/orders/tail?contains=new"
-    with urllib.request.urlopen(url, timeout=WAIT) as stream:
+    with opened(url, visitor(broker)) as stream:
         told = events(stream)
         assert next(told) == ("rows", "")
         with Producer(broker.bootstrap) as producer:
@@ -72,35 +85,26 @@ def test_a_tail_shows_new_records_as_escaped_rows(broker: EmbeddedBroker) -> Non
 
 
 def test_case_65_streams_are_few_and_pages_still_load(broker: EmbeddedBroker) -> None:
-    base = broker.console_url
+    base, cookie = broker.console_url, visitor(broker)
     with ExitStack() as stack:
         for _ in range(MAX_STREAMS):
             url = f"{base}c/local/topics/orders/tail"
-            stream = stack.enter_context(urllib.request.urlopen(url, timeout=WAIT))
+            stream = stack.enter_context(opened(url, cookie))
             next(events(stream))
         with pytest.raises(urllib.error.HTTPError) as caught:
-            urllib.request.urlopen(f"{base}c/local/topics/orders/tail", timeout=WAIT)
+            opened(f"{base}c/local/topics/orders/tail", cookie)
         assert caught.value.code == 429
         assert "close another one" in caught.value.read().decode()
         caught.value.close()
-        with urllib.request.urlopen(f"{base}c/local/topics", timeout=WAIT) as page:
+        with opened(f"{base}c/local/topics", cookie) as page:
             assert page.status == 200
-    # The console hears of a closed stream when it writes to it; the next test needs the place.
-    deadline = time.monotonic() + WAIT
-    while "ottla_console_streams 0\n" not in read(f"{base}metrics"):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
-def read(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=WAIT) as answer:
-        text: str = answer.read().decode()
-        return text
+        with opened(f"{base}c/local/topics/orders/tail", visitor(broker)) as other:
+            next(events(other))
 
 
 def test_a_search_tells_how_far_it_is_and_ends_with_the_page(broker: EmbeddedBroker) -> None:
     url = f"{broker.console_url}c/local/topics/orders/search?contains=old+7&from=oldest"
-    with urllib.request.urlopen(url, timeout=WAIT) as stream:
+    with opened(url, visitor(broker)) as stream:
         told = list(events(stream))
     assert told[0] == ("progress", "waits for its turn")
     assert told[1][0] == "progress"
@@ -114,7 +118,7 @@ def test_a_search_tells_how_far_it_is_and_ends_with_the_page(broker: EmbeddedBro
 
 def test_a_search_with_a_wrong_expression_says_so(broker: EmbeddedBroker) -> None:
     url = f"{broker.console_url}c/local/topics/orders/search?where=value.n%20%3E"
-    with urllib.request.urlopen(url, timeout=WAIT) as stream:
+    with opened(url, visitor(broker)) as stream:
         told = list(events(stream))
     assert "where is not an expression" in json.loads(told[-1][1])
 
