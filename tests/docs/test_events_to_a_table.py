@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.nodes_process import wait_for
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ADDRESS = "127.0.0.1:9092"
 REGISTRY = "http://127.0.0.1:8081"
 PAGE = (Path(__file__).parents[2] / "docs" / "tutorial" / "events-to-a-table.md").read_text()
+TOLD = re.compile(r"schema registry at (\S+)\n")
 STEPS = re.findall(r"^```(console|python|py)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 
@@ -54,18 +57,19 @@ def reader(tmp_path: Path) -> Iterator[Reader]:
     """With a broker that was started by the command, on free ports."""
     command = [sys.executable, "-m", "ottla.cli", "broker", "--port", "0", "--data-dir", "data"]
     command += ["--set", "ottla.registry.listener=http://127.0.0.1:0"]
-    with subprocess.Popen(
-        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
+    log = tmp_path / "broker.log"
+    with (
+        log.open("w") as errors,
+        subprocess.Popen(
+            command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=errors, text=True
+        ) as process,
+    ):
         assert process.stdout is not None
-        assert process.stderr is not None
         address = process.stdout.readline().removeprefix("ottla broker ready:").strip()
-        said = process.stderr.readline()
-        while "schema registry at" not in said:
-            said = process.stderr.readline()
-        yield Reader(address, said.rpartition(" ")[2].strip(), tmp_path)
+        wait_for(lambda: TOLD.search(log.read_text()) is not None, "the address of the registry")
+        [url] = TOLD.findall(log.read_text())
+        yield Reader(address, url, tmp_path)
         process.terminate()
-        process.communicate()
 
 
 @pytest.mark.jvm
