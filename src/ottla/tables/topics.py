@@ -13,7 +13,7 @@ from ottla.tables.rounds import LogView
 from ottla.tables.settings import topic_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
     from datetime import datetime
     from typing import Literal
 
@@ -48,10 +48,13 @@ async def enabled_topics(
     names: Collection[str] | None,
     overrides: Mapping[str, Mapping[str, str]],
     shard: Shard | None = None,
+    *,
+    refuse: Callable[[BadTableSetting], None] | None = None,
 ) -> dict[str, TopicSettings]:
     """The topics that are kept as tables, by name; only those of `names` and `shard` if given.
 
-    Keys of `overrides` count before those of the broker.
+    Keys of `overrides` count before those of the broker. A topic whose settings are wrong is left
+    out and told to `refuse`, if there is one to tell.
     """
     found = {}
     for listed in await admin.list_topics():
@@ -65,7 +68,13 @@ async def enabled_topics(
             for one in entries
             if one.name.startswith(PREFIX) and one.value is not None
         }
-        settings = topic_settings(listed.name, {**values, **overrides.get(listed.name, {})})
+        try:
+            settings = topic_settings(listed.name, {**values, **overrides.get(listed.name, {})})
+        except BadTableSetting as error:
+            if refuse is None:
+                raise
+            refuse(error)
+            continue
         if settings is not None:
             found[listed.name] = settings
     return found

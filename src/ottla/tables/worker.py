@@ -40,11 +40,12 @@ from ottla.tables.warehouse import Warehouse
 from ottla.tables.worker_metrics import WorkerMetrics
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
     from types import TracebackType
 
     from ottla.clock import Clock
     from ottla.schemas.cache import SchemaCache
+    from ottla.tables.errors import BadTableSetting
     from ottla.tables.format import NewFile, Offsets, TableFormat, TableState
     from ottla.tables.settings import TopicSettings, WorkerSettings
     from ottla.tables.topics import Shard
@@ -80,6 +81,7 @@ class Worker:
         self._topics = topics
         self._shard = shard
         self._overrides = overrides or {}
+        self._refused: set[str] = set()  # what was said of topics with wrong settings
         self._producer: Producer | None = None
         self._format: TableFormat | None = None
         self._spool: tempfile.TemporaryDirectory[str] | None = None
@@ -160,7 +162,7 @@ class Worker:
         try:
             while True:
                 try:
-                    wanted = await self._enabled()
+                    wanted = await self._enabled(self._refuse)
                 except Exception as error:  # noqa: BLE001  # a broker that restarts ends no worker
                     logger.warning("cannot list the topics: %s", redact(error))
                     wanted = {name: settings for name, (settings, _) in tasks.items()}
@@ -182,8 +184,18 @@ class Worker:
                 task.cancel()
             await asyncio.gather(*(task for _, task in tasks.values()), return_exceptions=True)
 
-    async def _enabled(self) -> dict[str, TopicSettings]:
-        return await enabled_topics(self.admin, self._topics, self._overrides, self._shard)
+    async def _enabled(
+        self, refuse: Callable[[BadTableSetting], None] | None = None
+    ) -> dict[str, TopicSettings]:
+        return await enabled_topics(
+            self.admin, self._topics, self._overrides, self._shard, refuse=refuse
+        )
+
+    def _refuse(self, error: BadTableSetting) -> None:
+        """One topic with wrong settings stops no other table; said once, not at each look."""
+        if str(error) not in self._refused:
+            self._refused.add(str(error))
+            logger.error("not kept as a table: %s", error)
 
 
 class TableTask:
