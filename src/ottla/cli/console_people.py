@@ -77,11 +77,13 @@ def add_token(
     import secrets
     from datetime import UTC, datetime, timedelta
 
+    from ottla.clock import SYSTEM
     from ottla.console import accounts
     from ottla.console.settings import BadSetting
 
     token = secrets.token_urlsafe(32)
-    expires = datetime.now(UTC).replace(microsecond=0) + timedelta(days=days)
+    now = datetime.fromtimestamp(SYSTEM.wall_ms() // 1000, UTC)
+    expires = now + timedelta(days=days)
     try:
         accounts.add_token(tokens_file, name, accounts.ROLES[role], token, expires)
     except BadSetting as error:

@@ -247,7 +247,7 @@ class Fetches(RuleBasedStateMachine):
             SimpleNamespace(fetch_max_bytes=ENOUGH, fetch_mapped=False),  # type: ignore[arg-type]
             SimpleNamespace(monotonic_ms=lambda: self.now),  # type: ignore[arg-type]
             AnswerMemory(ENOUGH, lambda: 0.0),
-            None,  # type: ignore[arg-type]
+            SimpleNamespace(has_read=lambda _: None),  # type: ignore[arg-type]
         )
 
     def heard(self, answer: FetchResponse) -> dict[int, PartitionData]:
