@@ -54,7 +54,9 @@ def resume(
 
 @placed
 def retire(place: Place, topic: Topic) -> None:
-    """Rename the table of a topic that was deleted and recreated; the next round makes a new one.
+    """Rename the table and dead letters of a topic that was deleted and recreated.
+
+    The next round makes new ones.
 
     \b
     Examples:
@@ -64,15 +66,14 @@ def retire(place: Place, topic: Topic) -> None:
     async def command(admin: Admin, tables: TableFormat, found: TopicSettings) -> str:
         import asyncio
 
+        from ottla.tables.retiring import retire as rename
         from ottla.tables.topics import look
 
-        state = await asyncio.to_thread(tables.load, found.table)
         log = await look(admin, found, is_new=False)
-        if state is None or state.topic_id == log.topic_id:
+        names = await asyncio.to_thread(rename, tables, found.table, log.topic_id)
+        if not names:
             return f"{topic}: the table is the topic's own; nothing to do"
-        name = f"{found.table}__{state.changed_ms}"
-        await asyncio.to_thread(tables.rename, found.table, name)
-        return f"{topic}: the old table is {name} now"
+        return f"{topic}: the old rows are in {' and '.join(sorted(names))} now"
 
     typer.echo(place.with_topic(topic, command))
 

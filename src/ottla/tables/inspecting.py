@@ -14,7 +14,7 @@ from ottla.tables.compacting import SMALL_FILE_BYTES
 from ottla.tables.converting import Converter
 from ottla.tables.erasing import ERASURES, load_erasures
 from ottla.tables.names import dead_letter_table, topic_id_bytes
-from ottla.tables.position import trouble
+from ottla.tables.position import replaced, trouble
 from ottla.tables.scanning import scan
 from ottla.tables.topics import look
 
@@ -106,6 +106,9 @@ def _problem(
     tables: TableFormat, state: TableState, log: LogView, settings: TopicSettings, seconds: float
 ) -> str | None:
     found = trouble(state, log.topic_id)
+    letters = tables.load(dead_letter_table(settings.table))
+    if found is None and letters is not None:
+        found = replaced(letters, log.topic_id)
     if found is not None:
         return f"{found.name}: {found.sentence}"
     try:
@@ -271,8 +274,13 @@ class _Part:
 
 
 def _parts(tables: TableFormat, table: str) -> list[_Part]:
-    found = [tables.load(table), tables.load(dead_letter_table(table))]
-    return [_Part(one, tables.files(one)) for one in found if one is not None]
+    """The table first, then its letters; those of another topic id are not its own."""
+    state = tables.load(table)
+    if state is None:
+        return []
+    letters = tables.load(dead_letter_table(table))
+    found = [state] if letters is None or letters.topic_id != state.topic_id else [state, letters]
+    return [_Part(one, tables.files(one)) for one in found]
 
 
 def _compared(number: int, start: int, end: int, theirs: _Rows, ours: _Rows) -> Finding:

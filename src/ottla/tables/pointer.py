@@ -182,7 +182,8 @@ async def publish_current(
     letters = await asyncio.to_thread(tables.load, dead_letter_table(settings.table))
     if state is None:
         return
-    dlq = None if letters is None else letters.table
+    is_own = letters is not None and letters.topic_id == state.topic_id
+    dlq = letters.table if letters is not None and is_own else None
     async with Producer(bootstrap, security=security, client_id="ottla-table") as producer:
         await publish(producer, pointer_of(settings.topic, state, dlq))
 

@@ -104,12 +104,7 @@ def trouble(
 ) -> Trouble | None:
     """What keeps the worker from taking records into this table, None if nothing does."""
     if state.topic_id != topic_id:
-        made_by = f"belongs to topic id {state.topic_id}" if state.topic_id else "is not a topic's"
-        return Trouble(
-            "TopicReplaced",
-            f"table {state.table} {made_by}, and topic {state.topic or '?'} is {topic_id} now; "
-            "retire or rename the table, or set ottla.table.name to another name",
-        )
+        return replaced(state, topic_id)
     if is_rolled_back(state):
         return Trouble(
             "RolledBack",
@@ -137,6 +132,18 @@ def trouble(
             "add or rename them back",
         )
     return None
+
+
+def replaced(state: TableState, topic_id: str) -> Trouble | None:
+    """The trouble of a table, or of dead letters, that belongs to another topic id."""
+    if state.topic_id == topic_id:
+        return None
+    made_by = f"belongs to topic id {state.topic_id}" if state.topic_id else "is not a topic's"
+    return Trouble(
+        "TopicReplaced",
+        f"table {state.table} {made_by}, and topic {state.topic or '?'} is {topic_id} now; "
+        "retire or rename the table, or set ottla.table.name to another name",
+    )
 
 
 def is_rolled_back(state: TableState) -> bool:

@@ -9,6 +9,8 @@ Rules:
   worker that died at any step goes on where the table is.
 - Dead letters are committed before the rows: what they have is decided, and a worker that starts
   keeps these offsets out of both tables.
+- Dead letters of another topic id are not this topic's: the table pauses, as it does if it is of
+  another one itself.
 - A commit that failed or was not answered is settled by loading the table again
   (`position.settle`), for as long as it takes; nothing more is taken before.
 - Files of a commit that was certainly refused are dropped at once. Others stay: the commit may have
@@ -26,7 +28,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from ottla.tables.format import Commit, Hole
-from ottla.tables.position import Trouble, Verdict, settle, trouble
+from ottla.tables.position import Trouble, Verdict, replaced, settle, trouble
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -364,26 +366,29 @@ class Rounds:
         return [Load()]
 
     def _loaded(self, event: Loaded, now: float) -> list[Effect]:
-        state, log = event.state, event.log
-        if state is None:
-            self.phase = Phase.CREATING
-            return [Create(log.topic_id, log.begin)]
-        why = trouble(state, log.topic_id)
+        state, letters, log = event.state, event.letters, event.log
+        why = None if state is None else trouble(state, log.topic_id)
+        if why is None and letters is not None:
+            # Offsets of another log say nothing about this one.
+            why = replaced(letters, log.topic_id)
         if why is not None:
             self.phase = Phase.IDLE
             return [Wait(PAUSED_CHECK, why)]
+        if state is None:
+            self.phase = Phase.CREATING
+            return [Create(log.topic_id, log.begin)]
         self._is_behind = False
         start, holes = _starts(state, log)
         added = {one: offset for one, offset in start.items() if one not in state.next}
         first = {**state.first, **added}
         commit = Commit(event.commit, state.next, start, first, (*state.holes, *holes), ())
-        self._round = _Round(state, event.letters, log.topic_id, commit, log.ends)
+        self._round = _Round(state, letters, log.topic_id, commit, log.ends)
         stop = {
             one: log.ends[one] for one, offset in start.items() if log.ends.get(one, 0) > offset
         }
         if stop:
             self.phase = Phase.TAKING
-            return [Take(state, event.letters, event.commit, start, stop)]
+            return [Take(state, letters, event.commit, start, stop)]
         if holes or added:
             return self._commit()
         if state.metadata_location != self._published:

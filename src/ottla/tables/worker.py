@@ -24,11 +24,18 @@ from ottla.clock import SYSTEM
 from ottla.redaction import redact
 from ottla.tables import rounds
 from ottla.tables.converting import Converter
-from ottla.tables.errors import ColumnsMoved, CommitRefused, TablePaused, TableRunFailed
+from ottla.tables.errors import (
+    ColumnsMoved,
+    CommitRefused,
+    TablePaused,
+    TableRunFailed,
+    TopicReplaced,
+)
 from ottla.tables.format import NewTable
 from ottla.tables.names import dead_letter_table, group_of
 from ottla.tables.parquet_files import RoundFiles
 from ottla.tables.pointer import create_pointer_topic, pointer_of, publish
+from ottla.tables.position import replaced
 from ottla.tables.registries import needs_registry, registry_url, schemas_at
 from ottla.tables.rounds import Rounds
 from ottla.tables.rows import LETTERS
@@ -386,7 +393,7 @@ class TableTask:
         return rounds.Taken(position, rows, letters, files.columns if is_wider else None)
 
     def _letter_table(self, topic_id: str) -> TableState:
-        return self._worker.format.create(
+        made = self._worker.format.create(
             NewTable(
                 self._letters,
                 self._settings.topic,
@@ -397,6 +404,10 @@ class TableTask:
                 "none",
             )
         )
+        if (why := replaced(made, topic_id)) is not None:
+            # Made after this round was loaded; the next one pauses.
+            raise TopicReplaced(why.sentence)
+        return made
 
     def _commit_letters(self, effect: rounds.CommitLetters) -> None:
         tables = self._worker.format

@@ -11,7 +11,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from ottla.tables import rounds
 from tests.support.sizes import examples
-from tests.support.table_model import ModelTable, ModelWorker, World, rows_of
+from tests.support.table_model import (
+    TOPIC_ID,
+    ModelTable,
+    ModelWorker,
+    World,
+    rows_of,
+    table_state,
+)
 
 STEPS = (
     rounds.Load,
@@ -99,6 +106,21 @@ def test_case_58_a_dead_letter_stays_one_although_it_could_be_decoded_later() ->
     assert world.letters is not None
     assert sorted(world.table.rows()) == [(0, 0), (0, 2)]
     assert world.letters.rows() == [(0, 1)]
+
+
+@pytest.mark.parametrize("is_new", [False, True])
+def test_case_54_dead_letters_of_another_topic_id_pause_the_table(is_new: bool) -> None:
+    machine = rounds.Rounds(60.0)
+    assert machine.decide(rounds.Tick(), 0.0) == [rounds.Load()]
+    state = None if is_new else table_state()
+    letters = table_state(table="ottla.orders__dlq", topic_id="BAAAAAAAAAAAAAAAAAAAAA")
+    log = rounds.LogView(TOPIC_ID, {0: 0}, {0: 4}, {0: 0})
+    [wait] = machine.decide(rounds.Loaded(state, letters, log, "c"), 0.0)
+    assert isinstance(wait, rounds.Wait)
+    assert wait.trouble is not None
+    assert wait.trouble.name == "TopicReplaced"
+    assert "ottla.orders__dlq belongs to topic id BAAAA" in wait.trouble.sentence
+    assert machine.decide(rounds.Tick(), 60.0) == [rounds.Load()]
 
 
 def test_case_49_a_commit_whose_answer_is_lost_is_not_done_again() -> None:
