@@ -24,6 +24,7 @@ def pids(path: Path) -> list[int]:
     return [int(lock.read_text()) for lock in (path / ".lock", *path.glob("node.*/.lock"))]
 
 
+@pytest.mark.long
 def test_nodes_are_processes_that_die_come_back_and_hand_over(tmp_path: Path) -> None:
     with EmbeddedBroker(tmp_path, nodes=2, processes=True) as broker:
         assert [*broker.nodes] == [1, 2]

@@ -51,6 +51,7 @@ def test_case_1_one_ready_line_one_address_and_partitions_of_all_nodes(tmp_path:
         assert not broker.nodes()
 
 
+@pytest.mark.long
 def test_case_4_a_killed_node_comes_back_and_others_serve_meanwhile(tmp_path: Path) -> None:
     with NodesProcess(tmp_path / "data", 2) as broker:
         make_topic(broker.bootstrap)
@@ -66,6 +67,7 @@ def test_case_4_a_killed_node_comes_back_and_others_serve_meanwhile(tmp_path: Pa
         assert set(leaders(broker.bootstrap)) == {1, 2}
 
 
+@pytest.mark.long
 def test_case_5_siblings_take_over_from_a_node_that_keeps_dying(tmp_path: Path) -> None:
     with NodesProcess(tmp_path / "data", 3) as broker:
         make_topic(broker.bootstrap)
@@ -84,6 +86,7 @@ def test_case_5_siblings_take_over_from_a_node_that_keeps_dying(tmp_path: Path) 
         assert "node 2 keeps failing; other nodes take over" in broker.errors()
 
 
+@pytest.mark.long
 def test_case_6_a_stopped_node_is_killed_and_started_again(tmp_path: Path) -> None:
     options = ("--port", "0", "--set", "broker.session.timeout.ms=2000")
     with NodesProcess(tmp_path / "data", 2, *options) as broker:
@@ -96,6 +99,7 @@ def test_case_6_a_stopped_node_is_killed_and_started_again(tmp_path: Path) -> No
         load.check(broker.bootstrap)
 
 
+@pytest.mark.long
 def test_case_7_nodes_stop_cleanly_without_their_supervisor(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with NodesProcess(data, 3) as broker:
@@ -112,6 +116,7 @@ def test_case_7_nodes_stop_cleanly_without_their_supervisor(tmp_path: Path) -> N
         assert broker.stop() == 0
 
 
+@pytest.mark.long
 def test_a_new_supervisor_waits_for_the_nodes_of_one_that_died(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with NodesProcess(data, 2) as broker:
@@ -136,6 +141,7 @@ def test_case_8_a_second_supervisor_is_refused(tmp_path: Path) -> None:
             assert int(holder) in holders
 
 
+@pytest.mark.long
 def test_case_13_one_node_becomes_four_and_four_become_one(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with NodesProcess(data, 1) as broker:
