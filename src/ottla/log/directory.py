@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from ottla.log.storage import Storage
 
 LOCK_FILE: Final = ".lock"
+# Of the supervisor of several nodes, who holds the directory even while none of its nodes runs.
+SUPERVISOR_LOCK: Final = ".supervisor.lock"
 # The metadata log of a Kafka broker whose directory this was: no topic's, and to be left alone.
 KRAFT_LOG: Final = "__cluster_metadata-0"
 DELETE_SUFFIX: Final = "-delete"
@@ -76,6 +78,13 @@ def hold_lock(path: Path, what: str) -> int:
     os.ftruncate(fd, 0)
     os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
     return fd
+
+
+def check_unsupervised(path: Path) -> None:
+    """Raise DirectoryLocked if a supervisor runs nodes here; all may wait for their next start."""
+    lock = path / SUPERVISOR_LOCK
+    if lock.exists():
+        os.close(hold_lock(lock, f"data directory {path}"))
 
 
 class DataDirectory:

@@ -13,6 +13,7 @@ from ottla.broker.running.children import PORT_STEP
 from ottla.broker.running.node import Node
 from ottla.client.errors import BadArgument
 from ottla.log.checkpoints import TopicPartition
+from ottla.log.directory import check_unsupervised
 from ottla.metadata.changes.topics import Leadership, SetLeaders
 
 if TYPE_CHECKING:
@@ -73,6 +74,8 @@ class Nodes:
 
     async def start_all(self) -> None:
         first, *others = self._ports
+        if others:
+            check_unsupervised(self._path)
         await self._start(first)
         await asyncio.gather(*map(self._start, others))
         if others:

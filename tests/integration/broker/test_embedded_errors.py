@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from ottla import EmbeddedBroker, errors
+from ottla.log.directory import hold_lock
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,6 +46,16 @@ def test_outside_of_its_block() -> None:
             _ = broker.bootstrap
         with broker:
             broker.create_topic("t")
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_what_a_supervisor_has_although_none_of_its_nodes_runs(tmp_path: Path, nodes: int) -> None:
+    supervisor = hold_lock(tmp_path / ".supervisor.lock", "the directory")
+    with pytest.raises(errors.DirectoryLocked, match=f"in use by process {os.getpid()}"):
+        EmbeddedBroker(tmp_path, nodes=nodes).start()
+    os.close(supervisor)
+    with EmbeddedBroker(tmp_path, nodes=nodes) as broker:
+        broker.create_topic("t")
 
 
 def test_what_another_broker_has(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ from ottla.broker.serving.dispatch import Dispatcher
 from ottla.broker.serving.fetch_sessions import FetchSessions
 from ottla.broker.workers import BLOCKING_THREADS, Workers
 from ottla.clock import SYSTEM
-from ottla.log.directory import DirectoryLocked
+from ottla.log.directory import DirectoryLocked, check_unsupervised
 from ottla.log.errors import LogError
 from ottla.metadata.changes.configs import SetFeature
 from ottla.metadata.changes.nodes import RegisterBroker, SetBrokerFenced
@@ -209,9 +209,11 @@ class Node:
         retirement: list[Decision] = []
         if siblings:
             path = _own_directory(root, config.node_id)
-        elif (path / HANDOVER).is_dir():
-            retirement = _retirement(root)
-            siblings = True
+        else:
+            check_unsupervised(root)
+            if (path / HANDOVER).is_dir():
+                retirement = _retirement(root)
+                siblings = True
         settings = Settings(config)
         for warning in check_exposure(config, settings.listeners):
             logger.warning("%s", warning)

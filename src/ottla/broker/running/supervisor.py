@@ -56,7 +56,7 @@ from ottla.cluster.supervise import (
     decide_supervision,
     supervision_of,
 )
-from ottla.log.directory import DataDirectory, DirectoryLocked, hold_lock
+from ottla.log.directory import SUPERVISOR_LOCK, DataDirectory, DirectoryLocked, hold_lock
 from ottla.metadata.image import Endpoint
 
 if TYPE_CHECKING:
@@ -68,7 +68,6 @@ if TYPE_CHECKING:
     from ottla.cluster.supervise import Command, Event
     from ottla.metadata.config.broker import BrokerConfig
 
-LOCK_FILE: Final = ".supervisor.lock"
 MODULE: Final = "ottla.broker.running.child"
 READ_BYTES: Final = 64 * 1024
 # Room for a configuration of any size, so that a child that does not read yet holds up nobody.
@@ -138,7 +137,7 @@ def run_nodes(config: BrokerConfig, setup: Setup, on_ready: Callable[[Served], N
 def _take(root: Path, stack: ExitStack) -> None:
     """Lock the directory, and wait for the nodes of a supervisor that died."""
     root.mkdir(parents=True, exist_ok=True)
-    fd = hold_lock(root / LOCK_FILE, f"data directory {root}")
+    fd = hold_lock(root / SUPERVISOR_LOCK, f"data directory {root}")
     stack.callback(os.close, fd)
     began = time.monotonic()
     is_told = False
