@@ -59,8 +59,9 @@ def erase(
         admin: Admin, tables: TableFormat, found: TopicSettings
     ) -> tuple[Erased, Ranges, int]:
         from ottla.tables.pointer import publish_current
-        from ottla.tables.topics import look
+        from ottla.tables.topics import check_own, look
 
+        await check_own(admin, tables, found)
         with TemporaryDirectory(prefix="ottla-table-") as spool:
             work = Erasing(tables, Warehouse(place.settings.warehouse), found, Path(spool))
             done = await work.run(predicate, where, SYSTEM.wall_ms())

@@ -107,6 +107,10 @@ def reprocess(
     wanted = Wanted(reason, _microseconds(since))
 
     async def command(admin: Admin, tables: TableFormat, found: TopicSettings) -> str:
+        from ottla.tables.pointer import publish_current
+        from ottla.tables.topics import check_own
+
+        await check_own(admin, tables, found)
         if not found.has_letters:
             return f"{topic}: values are kept as they are; there are no dead letters"
         converter = await _converter(place, admin, found)
@@ -121,6 +125,8 @@ def reprocess(
                 kind.value or "CreateTime",
             )
             done = await work.run(wanted)
+        if done.moved or done.left:
+            await publish_current(place.bootstrap, tables, found, security=security())
         return f"{topic}: {done.moved} dead letters are rows now, {done.left} still do not fit"
 
     typer.echo(place.with_topic(topic, command))

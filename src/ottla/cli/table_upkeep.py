@@ -68,10 +68,12 @@ def sweep(place: Place, topic: Topic) -> None:
 def _maintain(place: Place, topic: str, step: Callable[[Upkeep, int], Awaitable[str]]) -> None:
     from ottla.clock import SYSTEM
 
-    async def command(_: Admin, tables: TableFormat, found: TopicSettings) -> str:
+    async def command(admin: Admin, tables: TableFormat, found: TopicSettings) -> str:
+        from ottla.tables.topics import check_own
         from ottla.tables.upkeep import Upkeep
         from ottla.tables.warehouse import Warehouse
 
+        await check_own(admin, tables, found)
         upkeep = Upkeep(tables, Warehouse(place.settings.warehouse), found)
         return await step(upkeep, SYSTEM.wall_ms())
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
 from ottla.metadata.config.table_keys import PREFIX
-from ottla.tables.errors import BadTableSetting
-from ottla.tables.names import topic_id_text
+from ottla.tables.errors import BadTableSetting, TablePaused
+from ottla.tables.names import dead_letter_table, topic_id_text
+from ottla.tables.position import replaced
 from ottla.tables.rounds import LogView
 from ottla.tables.settings import topic_settings
 
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from ottla.client.admin.admin import Admin
     from ottla.client.admin.types import ListedOffset
     from ottla.client.cluster.view import TopicPartition
-    from ottla.tables.format import Offsets
+    from ottla.tables.format import Offsets, TableFormat
     from ottla.tables.settings import TopicSettings
 
 
@@ -91,6 +93,17 @@ async def look(admin: Admin, settings: TopicSettings, *, is_new: bool) -> LogVie
         begin = ends if time is None else await _offsets(admin, settings.topic, time)
         begin = {one: offset if offset >= 0 else ends[one] for one, offset in begin.items()}
     return LogView(topic_id_text(described.id), starts, ends, begin)
+
+
+async def check_own(admin: Admin, tables: TableFormat, settings: TopicSettings) -> None:
+    """`TablePaused` if the table or its dead letters belong to a deleted topic of this name."""
+    [described] = await admin.describe_topics([settings.topic])
+    topic_id = topic_id_text(described.id)
+    for name in (settings.table, dead_letter_table(settings.table)):
+        state = await asyncio.to_thread(tables.load, name)
+        why = None if state is None else replaced(state, topic_id)
+        if why is not None:
+            raise TablePaused(f"{settings.topic}: {why.name}: {why.sentence}")
 
 
 async def _offsets(

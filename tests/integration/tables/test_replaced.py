@@ -92,3 +92,24 @@ def test_case_54_verify_and_status_see_letters_of_another_topic_id(replaced: Pla
     code, said = run(replaced, "status", replaced.topic)
     assert (code, "TopicReplaced" in said) == (1, True)
     assert run(replaced, "verify", replaced.topic)[0] == 0, "the old letters are not compared"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("reprocess",),
+        ("erase", "--where", "amount = 9"),
+        ("compact",),
+        ("expire",),
+        ("sweep",),
+    ],
+)
+def test_case_54_commands_that_write_refuse_the_old_table(
+    replaced: Place, command: tuple[str, ...]
+) -> None:
+    name, *options = command
+    code, said = run(replaced, name, replaced.topic, *options)
+    assert (code, "TopicReplaced" in said) == (1, True), said
+    assert rows(replaced, "_offset", "amount") == [(3, 9)]
+    letters = rows(replaced, "_offset", "_attempt", table=f"{replaced.table}__dlq")
+    assert letters == [(0, 1), (1, 1), (2, 1)]

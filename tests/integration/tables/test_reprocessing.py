@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from typer.testing import CliRunner
 
+import ottla
+from ottla.cli.whole import app
 from ottla.client.admin.admin import Admin
 from ottla.client.security import PLAINTEXT
 from ottla.clock import SYSTEM
 from ottla.tables import rounds
 from ottla.tables.converting import Converter
 from ottla.tables.inspecting import verify
+from ottla.tables.pointer import read_pointers
 from ottla.tables.reprocessing import Moved, Reprocessing, Wanted
 from ottla.tables.settings import topic_settings
 from ottla.tables.upkeep import Upkeep
@@ -77,6 +82,23 @@ async def test_case_59_letters_that_fit_by_now_become_rows(place: Place, tmp_pat
     await place.fill([b'{"amount":3}'])
     assert await place.run_once() == {0: 5, 1: 4}
     assert await is_right(place, "amount bigint")
+
+
+def test_case_59_readers_see_the_rows_at_once(place: Place) -> None:
+    asyncio.run(filled(place))
+    result = CliRunner().invoke(
+        app,
+        [
+            "table", "reprocess", place.topic, "--bootstrap", place.bootstrap,
+            "--warehouse", f"file://{place.directory}/w",
+            "--catalog", f"sqlite:///{place.directory}/catalog.db",
+        ],
+    )  # fmt: skip
+    assert "2 dead letters are rows now, 2 still do not fit" in result.output
+    found = ottla.table(place.topic, bootstrap=place.bootstrap).to_arrow(["amount"])
+    assert sorted(found.column("amount").to_pylist()) == [1, 1, 2, 2, 3_000_000_000, 3_000_000_000]
+    pointer = asyncio.run(read_pointers(place.bootstrap))[place.topic]
+    assert pointer.metadata_location == place.state().metadata_location
 
 
 async def test_case_59_only_the_letters_that_were_asked_for_are_tried(
