@@ -62,6 +62,7 @@ def allow(
         ottla acl allow alice read on topic:orders
         ottla acl allow alice read describe on 'topic:orders*' --host 10.0.0.7
         ottla acl allow '*' describe on cluster
+        ottla acl allow 'CN=alice,O=My Company' read on 'group:my group'
     """
     _make(_parsed("allow", principal, words, host), bootstrap, timeout, as_json=as_json)
 
@@ -110,7 +111,7 @@ def grant(
     """
     if role not in ROLES:
         raise typer.BadParameter(f"{role!r} is none of {', '.join(ROLES)}", param_hint="ROLE")
-    acls = role_acls(role, _principal(principal), resources or [])
+    acls = role_acls(role, principal, resources or [])
     if dry_run:
         _print(acls, as_json=as_json)
     else:
@@ -316,9 +317,11 @@ def _parsed(
     operations, what = _split(words)
     if not operations:
         raise typer.BadParameter("name an operation, such as read, before 'on'")
-    text = ",".join(one.replace("-", "_").lower() for one in operations)
+    given = [
+        one.replace("-", "_").lower() for words in operations for one in words.split(",") if one
+    ]
     try:
-        found = Acl.parse(f"{permission} {_principal(principal)} {text} {what}")
+        found = Acl.of(permission, principal, given, what)
         return [dataclasses.replace(acl, host=host) for acl in found]
     except ClientError as error:
         raise typer.BadParameter(str(error)) from None
@@ -337,14 +340,16 @@ def _resource(text: str) -> Acl:
     from ottla.client.errors import ClientError
 
     try:
-        [found] = Acl.parse(f"allow nobody describe {text}")
+        [found] = Acl.of("allow", "nobody", ["describe"], text)
     except ClientError as error:
         raise typer.BadParameter(str(error)) from None
     return found
 
 
 def _principal(text: str) -> str:
-    return text if ":" in text else f"User:{text}"
+    from ottla.client.admin.types import principal_of
+
+    return principal_of(text)
 
 
 def _print(acls: Sequence[Acl], *, as_json: bool) -> None:

@@ -32,7 +32,8 @@ Entity: TypeAlias = Annotated[
     typer.Argument(
         metavar="ENTITY",
         help="user=NAME, client=NAME, user=NAME,client=NAME or ip=ADDRESS; a word without = is "
-        "the default of all: user, client or ip.",
+        "the default of all: user, client or ip. Quote a name with a comma: "
+        "'user=\"CN=alice,OU=billing\"'.",
     ),
 ]
 
@@ -56,6 +57,8 @@ _UNITS: Final = {
     "gi": 1 << 30,
 }
 _RATE: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(?:([kmg]i?)?b)?(?:/s)?", re.IGNORECASE)
+_COMMA: Final = re.compile(r',(?=(?:[^"]*+"[^"]*+")*+[^"]*+\Z)')  # outside of quotes
+_QUOTED: Final = re.compile(r'"((?:[^"]|"")*+)"')
 _NUMBER: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(?:%|/s)?")
 
 
@@ -79,6 +82,7 @@ def set_(
     Examples:
         ottla quota set user=alice produce=1MB/s fetch=2MB/s
         ottla quota set user=alice,client=batch requests=50%
+        ottla quota set 'user="CN=alice,OU=billing"' fetch=1MB/s
         ottla quota set user produce=10MiB/s
         ottla quota set ip=10.0.0.7 connections=20/s
     """
@@ -114,7 +118,7 @@ def list_(
         print_json([{"entity": dict(one.entity), "values": dict(one.values)} for one in found])
         return
     rows: list[dict[str, Cell]] = [
-        {"entity": _named(one.entity), "quota": _WORDS.get(key, key), "value": value}
+        {"entity": _named(one.entity), "quota": _WORDS.get(key, key), "value": _number(value)}
         for one in found
         for key, value in one.values.items()
     ]
@@ -164,12 +168,16 @@ def _keys_of(found: Sequence[QuotaDescription]) -> list[str]:
 
 def _entity(text: str) -> Mapping[QuotaEntity, str | None]:
     found: dict[QuotaEntity, str | None] = {}
-    for part in text.split(","):
+    for part in _COMMA.split(text):
         word, equals, name = part.partition("=")
+        match = _QUOTED.fullmatch(name)
+        if match is not None:
+            name = match[1].replace('""', '"')
         kind = KINDS.get(word)
         if kind is None or kind in found or (equals and not name):
             raise typer.BadParameter(
-                f"{text!r} is not user=NAME, client=NAME, both with a comma, or ip=ADDRESS",
+                f"{text!r} is not user=NAME, client=NAME, both with a comma, or ip=ADDRESS; "
+                "quote a name that has a comma: 'user=\"CN=alice,OU=billing\"'",
                 param_hint="ENTITY",
             )
         found[kind] = name if equals else None
@@ -206,11 +214,23 @@ _EXAMPLE: Final = {
 
 
 def _shown(key: str, value: float) -> str:
-    return f"{_WORDS.get(key, key)}={value:g}"
+    return f"{_WORDS.get(key, key)}={_number(value)}"
+
+
+def _number(value: float) -> str:
+    """All its digits, and no fraction that is zero."""
+    return str(int(value)) if value.is_integer() else str(value)
 
 
 def _named(entity: Mapping[QuotaEntity, str | None] | Mapping[str, str | None]) -> str:
     parts = sorted(entity.items(), reverse=True)
     return ",".join(
-        _KIND_WORDS[kind] + ("" if name is None else f"={name}") for kind, name in parts
+        _KIND_WORDS[kind] + ("" if name is None else f"={_quoted(name)}") for kind, name in parts
     )
+
+
+def _quoted(name: str) -> str:
+    """As an argument takes it."""
+    if "," not in name and not name.startswith('"'):
+        return name
+    return '"' + name.replace('"', '""') + '"'

@@ -68,21 +68,25 @@ def role_acls(role: str, principal: str, resources: Sequence[str]) -> list[Acl]:
     from ottla.client.admin.types import Acl
     from ottla.client.errors import ClientError
 
-    texts = [f"allow {principal} {rest}" for rest in _ALWAYS.get(role, ())]
+    rights = [tuple(right.split()) for right in _ALWAYS.get(role, ())]
     kinds = set()
     try:
         for resource in resources:
-            [found] = Acl.parse(f"allow {principal} describe {resource}")
+            [found] = Acl.of("allow", principal, ["describe"], resource)
             kinds.add(found.resource)
             operations = _OPERATIONS.get((role, found.resource))
             if operations is None:
                 takes = ", ".join(sorted(_SHORT.get(kind, kind) for kind in _TAKES[role]))
                 raise typer.BadParameter(f"the role {role} takes {takes or 'none'}, not {resource}")
-            texts.append(f"allow {principal} {operations} {resource}")
+            rights.append((operations, resource))
         missing = _NEEDS[role] - kinds
         if missing:
             named = " and ".join(f"{_SHORT.get(kind, kind)}:NAME" for kind in sorted(missing))
             raise typer.BadParameter(f"the role {role} needs {named}, too")
-        return [acl for text in texts for acl in Acl.parse(text)]
+        return [
+            acl
+            for operations, resource in rights
+            for acl in Acl.of("allow", principal, operations.split(","), resource)
+        ]
     except ClientError as error:
         raise typer.BadParameter(str(error)) from None

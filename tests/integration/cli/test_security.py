@@ -194,6 +194,25 @@ def test_acls_from_birth_to_death(root: Root) -> None:
     assert len(root.value("acl", "list")) == 2
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["Jürgen Müller", 'CN=alice:a,O="My" Company'])
+def test_an_argument_is_one_name(root: Root, name: str) -> None:
+    """Fault: names with spaces were refused."""
+    principal = f"User:{name}"
+    given = root.value("acl", "grant", name, "consumer", "topic:orders", "group:my group")
+    assert [(acl["principal"], acl["name"]) for acl in given] == [
+        (principal, "orders"),
+        (principal, "my group"),
+    ]
+    assert "allowed" in root.ok("acl", "test", name, "read", "group:my group")
+    assert len(root.value("acl", "list", "--for", "group:my group", "--principal", name)) == 1
+    root.ok("acl", "deny", name, "read", "describe", "on", "group:my group")
+    printed = root.failed("acl", "test", principal, "read", "group:my group")
+    [denied] = ottla.Acl.parse(printed.removeprefix("denied: "))
+    assert (denied.principal, denied.name) == (principal, "my group")
+    assert len(root.value("acl", "revoke", name, "on", "group:my group")) == 3
+
+
 @pytest.mark.parametrize(
     "args",
     [
@@ -271,7 +290,7 @@ def test_without_an_authorizer_everything_is_allowed(ottla_broker: ottla.Embedde
 
 def test_quotas_from_birth_to_death(root: Root) -> None:
     assert root.ok("quota", "set", "user=alice,client=app", "produce=1MB/s", "requests=50%") == (
-        "set produce=1e+06, requests=50 of user=alice,client=app\n"
+        "set produce=1000000, requests=50 of user=alice,client=app\n"
     )
     root.ok("quota", "set", "user", "fetch=2MiB/s")
     root.ok("quota", "set", "ip=10.0.0.1", "connections=20/s")
@@ -294,9 +313,24 @@ def test_quotas_from_birth_to_death(root: Root) -> None:
     assert root.ok("quota", "delete", "user") == "no quotas\n"
 
 
+@pytest.mark.long
+def test_a_quota_of_a_name_with_a_comma(root: Root) -> None:
+    """Fault: a certificate's subject could not be named; large numbers were printed rounded."""
+    entity = 'user="CN=alice,OU=""x""",client=app'
+    said = root.ok("quota", "set", entity, "fetch=1MiB/s", "requests=12.5%")
+    assert said == f"set fetch=1048576, requests=12.5 of {entity}\n"
+    [found] = root.value("quota", "list", entity)
+    assert found["entity"] == {"user": 'CN=alice,OU="x"', "client-id": "app"}
+    assert "1048576 " in root.ok("quota", "list").replace("\n", " ")
+    assert "fetch" in root.ok("quota", "delete", entity)
+
+
 @pytest.mark.parametrize(
     "args",
     [
+        ("user=CN=alice,OU=billing", "produce=1"),
+        ("user=a,", "produce=1"),
+        ('user=""', "produce=1"),
         ("group=g", "produce=1"),
         ("user=", "produce=1"),
         ("user=a,user=b", "produce=1"),

@@ -81,6 +81,16 @@ ORDERS = Acl("topic", "orders", "read", "User:alice")
         ("allow User:* all cluster", [Acl("cluster", "kafka-cluster", "all", "User:*")]),
         ("allow a write txn:t", [Acl("transactional_id", "t", "write", "User:a")]),
         ("allow a read group:*", [Acl("group", "*", "read", "User:a")]),
+        (
+            'allow "Jürgen Müller" read "group:my group*"',
+            [Acl("group", "my group", "read", "User:Jürgen Müller", "allow", "prefixed")],
+        ),
+        (
+            'deny User:"CN=alice,O=My Company"  read group:"my group"',
+            [Acl("group", "my group", "read", "User:CN=alice,O=My Company", "deny")],
+        ),
+        ("allow CN=urn:a\\,b read group:g", [Acl("group", "g", "read", "User:CN=urn:a\\,b")]),
+        ('allow "say ""hi""" read group:g', [Acl("group", "g", "read", 'User:say "hi"')]),
     ],
 )
 def test_acls_as_text(text: str, expected: list[Acl]) -> None:
@@ -91,7 +101,17 @@ def test_acls_as_text(text: str, expected: list[Acl]) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "allow a read", "permit a read topic:x", "allow a reed topic:x", "allow a read table:x"],
+    [
+        "",
+        "allow a read",
+        "permit a read topic:x",
+        "allow a reed topic:x",
+        "allow a read table:x",
+        "allow Jürgen Müller read topic:x",
+        'allow "Jürgen read topic:x',
+        'allow "" read topic:x',
+        "allow a read " + "topic:x" * 10_000 + ' "',
+    ],
 )
 def test_texts_that_are_no_acl(text: str) -> None:
     with pytest.raises(BadArgument):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Literal, Self, TypeAlias, get_args
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal, Self, TypeAlias, get_args
 from ottla.client.errors import BadArgument
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
     from ottla.client.cluster.view import Broker, Partition, TopicPartition
@@ -369,6 +370,9 @@ AclOperation: TypeAlias = Literal[
 ]
 CLUSTER: Final = "kafka-cluster"
 _SHORT: Final = {"txn": "transactional_id"}
+_WORD: Final = r'((?:[^\s"]|"(?:[^"]|"")*+")++)'
+_FOUR_WORDS: Final = re.compile(rf"\s*{_WORD}\s+{_WORD}\s+{_WORD}\s+{_WORD}\s*")
+_PART: Final = re.compile(r'"((?:[^"]|"")*+)"|([^"]+)')
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -401,24 +405,34 @@ class Acl:
         name = "" if self.name == CLUSTER else f":{self.name}"
         star = "*" if self.pattern == "prefixed" else ""
         host = "" if self.host == "*" else f" from {self.host}"
-        return (
-            f"{self.permission} {self.principal} {self.operation} {self.resource}{name}{star}{host}"
-        )
+        what = quoted(f"{self.resource}{name}{star}")
+        return f"{self.permission} {quoted(self.principal)} {self.operation} {what}{host}"
 
     @classmethod
     def parse(cls, text: str) -> list[Self]:
         """The ACLs of a text such as `allow alice read,describe topic:orders*`.
 
         A resource is `topic:NAME`, `group:NAME`, `txn:NAME` or `cluster`; a star at the end of a
-        name makes it a prefix, and alone it means all. `User:` may be left out.
+        name makes it a prefix, and alone it means all. `User:` may be left out. Names with spaces
+        are quoted, `allow "CN=alice,O=My Company" read "group:my group"`; within quotes `""` is a
+        quote.
         """
-        words = text.split()
-        if len(words) != 4:
+        match = _FOUR_WORDS.fullmatch(text)
+        if match is None:
             raise BadArgument(
                 f"{text!r:.120} is not an ACL: write allow USER OPERATION RESOURCE, such as "
-                "allow alice read,describe topic:orders*"
+                'allow alice read,describe topic:orders*; quote names with spaces: "Ann Lee"'
             )
-        permission, principal, operations, what = words
+        permission, principal, operations, what = map(_unquoted, match.groups())
+        return cls.of(permission, principal, operations.split(","), what)
+
+    @classmethod
+    def of(
+        cls, permission: str, principal: str, operations: Iterable[str], what: str
+    ) -> list[Self]:
+        """The same of single words, each as it is: a name may have spaces and quotes."""
+        if not principal:
+            raise BadArgument("principal: expected a user such as alice, got ''")
         kind, _, name = what.partition(":")
         kind = _SHORT.get(kind, kind)
         if kind == "cluster":
@@ -429,12 +443,28 @@ class Acl:
                 kind,  # type: ignore[arg-type]  # checked when it is made
                 name.removesuffix("*") if is_prefix else name,
                 operation,  # type: ignore[arg-type]
-                principal if ":" in principal else f"User:{principal}",
+                principal_of(principal),
                 permission,  # type: ignore[arg-type]
                 "prefixed" if is_prefix else "literal",
             )
-            for operation in operations.split(",")
+            for operation in operations
         ]
+
+
+def principal_of(text: str) -> str:
+    """`User:alice` of `alice`; a colon within a name, as in `CN=urn:a`, is no type's."""
+    return text if text.partition(":")[0].isalpha() and ":" in text else f"User:{text}"
+
+
+def quoted(text: str) -> str:
+    """In quotes if it has spaces or quotes."""
+    if text and not any(one.isspace() or one == '"' for one in text):
+        return text
+    return '"' + text.replace('"', '""') + '"'
+
+
+def _unquoted(word: str) -> str:
+    return _PART.sub(lambda part: (part[1] or "").replace('""', '"') or part[2] or "", word)
 
 
 @dataclass(frozen=True, slots=True)
