@@ -2,7 +2,8 @@
 
 The shell passes each event with the monotonic time to `decide_supervision` and carries out the
 commands in their order. It sends a `Tick` at least every `TICK_SECONDS`, after it has read the
-beats that have come: a supervisor that was held up must not take its nodes for dead.
+beats that have come. If a `Tick` comes later, the supervisor was held up (SIGSTOP, a machine that
+slept) and may not have read yet what its nodes sent meanwhile: that time counts for no node.
 
 A node is in one phase:
 
@@ -190,6 +191,8 @@ class Supervision:
     """Since when."""
     status: int = 0
     is_over: bool = False
+    looked: float = 0.0
+    """When the last `Tick` came."""
 
     def with_child(self, node: int, child: Child) -> Supervision:
         return replace(self, children={**self.children, node: child})
@@ -240,7 +243,7 @@ def decide_supervision(
 
 def _spawn_all(state: Supervision, now: float) -> tuple[Supervision, list[Command]]:
     child = Child(Phase.STARTING, now, until=now + START_SECONDS)
-    return replace(state, children=dict.fromkeys(state.nodes, child)), [
+    return replace(state, children=dict.fromkeys(state.nodes, child), looked=now), [
         Spawn(node) for node in state.nodes
     ]
 
@@ -296,6 +299,7 @@ def _fenced(state: Supervision, node: int, now: float) -> tuple[Supervision, lis
 def _tick(state: Supervision, now: float) -> tuple[Supervision, list[Command]]:
     if state.stopping is not None:
         return _kill_all(state) if now >= state.stopping + STOP_SECONDS else (state, [])
+    state = _without_pause(state, now)
     commands: list[Command] = []
     for node, child in state.children.items():
         match child.phase:
@@ -320,6 +324,24 @@ def _tick(state: Supervision, now: float) -> tuple[Supervision, list[Command]]:
                 continue
         state = state.with_child(node, changed)
     return state, commands
+
+
+def _without_pause(state: Supervision, now: float) -> Supervision:
+    """Deadlines of nodes move by the time for which this `Tick` is late."""
+    pause = now - state.looked - TICK_SECONDS
+    state = replace(state, looked=now)
+    if pause <= 0:
+        return state
+    for node, child in state.children.items():
+        match child.phase:
+            case Phase.STARTING:
+                moved = replace(child, until=child.until + min(pause, now - child.since))
+            case Phase.UP:
+                moved = replace(child, beat=min(child.beat + pause, now))
+            case _:
+                continue
+        state = state.with_child(node, moved)
+    return state
 
 
 def _stop(state: Supervision, now: float) -> tuple[Supervision, list[Command]]:

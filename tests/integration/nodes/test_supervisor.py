@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 from urllib.error import HTTPError
@@ -98,6 +99,19 @@ def test_case_6_a_stopped_node_is_killed_and_started_again(tmp_path: Path) -> No
         load.send(80)
         assert broker.nodes()[2] != stopped
         load.check(broker.bootstrap)
+
+
+@pytest.mark.long
+def test_a_supervisor_that_was_stopped_kills_no_node_that_is_well(tmp_path: Path) -> None:
+    with NodesProcess(tmp_path / "data", 2) as broker:
+        well = broker.nodes()[1]
+        os.kill(broker.pid, signal.SIGSTOP)
+        time.sleep(10)  # longer than broker.session.timeout.ms
+        os.kill(broker.pid, signal.SIGCONT)
+        killed = broker.signal_node(2, signal.SIGKILL)
+        wait_for(lambda: broker.nodes().get(2, killed) != killed, "a new process")
+        assert broker.nodes()[1] == well
+        assert "does not answer" not in broker.errors()
 
 
 @pytest.mark.long

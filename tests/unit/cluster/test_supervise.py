@@ -13,6 +13,7 @@ from ottla.cluster.supervise import (
     LAST_DELAY_SECONDS,
     START_SECONDS,
     STOP_SECONDS,
+    TICK_SECONDS,
     Announce,
     Beat,
     Exit,
@@ -42,13 +43,29 @@ KILLED = -9
 
 
 class Shell:
-    """Feeds events; the time is set by the test. Node 1 is well and sends its beats."""
+    """Feeds events; the time is set by the test. Node 1 is well and sends its beats.
+
+    A `Tick` after a long time comes with all those before it, unless the supervisor is paused.
+    """
 
     def __init__(self, nodes: int = 2) -> None:
         self.state = supervision_of(load_broker_config(), nodes)
         self.now = 0.0
 
     def __call__(self, event: Event, after: float = 0.0) -> list[Command]:
+        commands: list[Command] = []
+        while isinstance(event, Tick) and after > TICK_SECONDS:
+            commands += self._feed(event, TICK_SECONDS)
+            after -= TICK_SECONDS
+        return commands + self._feed(event, after)
+
+    def paused(self, seconds: float) -> list[Command]:
+        """The supervisor was stopped for so long, and has not read what came meanwhile."""
+        self.now += seconds
+        self.state, commands = decide_supervision(self.state, Tick(), self.now)
+        return commands
+
+    def _feed(self, event: Event, after: float) -> list[Command]:
         self.now += after
         if isinstance(event, Tick):
             self.state, _ = decide_supervision(self.state, Beat(1), self.now)
@@ -127,6 +144,38 @@ def test_a_node_without_beats_is_killed(shell: Shell) -> None:
     assert shell(Tick(), 0.1) == [Signal(2, Sent.KILL)]
     assert shell(Tick(), 1.0) == []
     assert shell(Exited(2, KILLED)) == [Spawn(2)]
+
+
+def test_a_paused_supervisor_takes_no_node_for_dead(shell: Shell) -> None:
+    assert shell.paused(17.0) == []
+    assert shell(Beat(2)) == []
+    assert shell(Tick(), 8.5) == []
+    assert shell(Tick(), 0.5) == [Signal(2, Sent.KILL)]  # it does not answer now
+
+
+def test_a_node_without_beats_is_killed_although_the_supervisor_pauses_time_and_again(
+    shell: Shell,
+) -> None:
+    commands: list[Command] = []
+    for _ in range(18):
+        commands += shell.paused(5.0)
+        shell(Beat(1))
+    assert commands == [Signal(2, Sent.KILL)]
+
+
+def test_a_pause_is_not_taken_from_the_time_of_a_start(shell: Shell) -> None:
+    shell(Exited(2, KILLED))
+    assert shell.paused(17.0) == []
+    assert shell(Tick(), 2.0) == []
+    assert shell(Tick(), 0.5) == [Signal(2, Sent.KILL)]
+    assert shell(Exited(2, KILLED)) == [Fence(2)]
+
+
+def test_a_start_after_a_pause_gets_no_more_time(shell: Shell) -> None:
+    shell(Exited(2, KILLED), 17.0)
+    assert shell(Tick()) == []
+    assert shell(Tick(), 2.5) == []
+    assert shell(Tick(), 0.5) == [Signal(2, Sent.KILL)]
 
 
 def test_a_stop_is_clean_if_all_are(shell: Shell) -> None:
