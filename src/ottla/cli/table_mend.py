@@ -66,13 +66,16 @@ def retire(place: Place, topic: Topic) -> None:
     async def command(admin: Admin, tables: TableFormat, found: TopicSettings) -> str:
         import asyncio
 
+        from ottla.tables.pointer import publish_current, withdraw
         from ottla.tables.retiring import retire as rename
         from ottla.tables.topics import look
 
         log = await look(admin, found, is_new=False)
+        await withdraw(place.bootstrap, topic, log.topic_id, security=security())
         names = await asyncio.to_thread(rename, tables, found.table, log.topic_id)
         if not names:
             return f"{topic}: the table is the topic's own; nothing to do"
+        await publish_current(place.bootstrap, tables, found, security=security())
         return f"{topic}: the old rows are in {' and '.join(sorted(names))} now"
 
     typer.echo(place.with_topic(topic, command))

@@ -188,6 +188,20 @@ async def publish_current(
         await publish(producer, pointer_of(settings.topic, state, dlq))
 
 
+async def withdraw(
+    bootstrap: str | Sequence[str], topic: str, topic_id: str, *, security: Security = PLAINTEXT
+) -> None:
+    """Remove the pointer of a topic if it names the table of a deleted topic of the same name.
+
+    Before that table is renamed: no worker publishes a pointer while the old table is in its way.
+    """
+    old = (await read_pointers(bootstrap, security=security)).get(topic)
+    if old is None or old.topic_id == topic_id:
+        return
+    async with Producer(bootstrap, security=security, client_id="ottla-table") as producer:
+        await producer.send(POINTER_TOPIC, None, key=topic.encode())
+
+
 async def publish(producer: Producer, pointer: Pointer) -> None:
     """Write a pointer, and wait until it is durable."""
     await producer.send(POINTER_TOPIC, encode_pointer(pointer), key=pointer.topic.encode())

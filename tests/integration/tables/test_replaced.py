@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 from typer.testing import CliRunner
 
+import ottla
 from ottla.cli.whole import app
 from ottla.client.admin.admin import Admin
+from ottla.tables.errors import TopicReplaced
 from tests.integration.tables.test_typed import JSON, rows
 
 if TYPE_CHECKING:
@@ -67,6 +69,18 @@ def test_case_54_retire_renames_the_dead_letters_with_the_table(replaced: Place)
     assert run(replaced, "verify", replaced.topic)[0] == 0
     code, said = run(replaced, "retire", replaced.topic)
     assert (code, "nothing to do" in said) == (0, True)
+
+
+def test_case_54_readers_see_the_new_log_as_soon_as_the_old_table_is_retired(
+    replaced: Place,
+) -> None:
+    with pytest.raises(TopicReplaced):
+        ottla.table(replaced.topic, bootstrap=replaced.bootstrap)
+    assert run(replaced, "retire", replaced.topic)[0] == 0
+    for _ in range(2):
+        found = ottla.table(replaced.topic, bootstrap=replaced.bootstrap).to_arrow(["amount"])
+        assert sorted(found.column("amount").to_pylist()) == [0, 1, 2, 3]
+        assert run_once(replaced)[0] == 0
 
 
 def test_case_54_letters_of_another_topic_id_never_count_as_taken(replaced: Place) -> None:
