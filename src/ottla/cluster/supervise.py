@@ -24,8 +24,9 @@ A node is in one phase:
   may take `START_SECONDS`, because nobody waits for it.
 * A node that is up and has not sent a beat for the session timeout is killed. A stopped process
   (SIGSTOP) is thus killed, never waited for; then it counts as exited.
-* Stop: SIGTERM to all, SIGKILL after `STOP_SECONDS` or at a second `Stop`. When all are gone,
-  `Exit` with 0 if every one exited with 0 or was terminated while it started, else with 1.
+* Stop: SIGTERM to all, SIGKILL after `STOP_SECONDS` or at a second `Stop`; `Awaited` tells of each
+  node that still runs after `STOP_TOLD_SECONDS`. When all are gone, `Exit` with 0 if every one
+  exited with 0 or was terminated while it started, else with 1.
 
 Events of a process that has been replaced cannot come: the shell closes its pipe before it reports
 `Exited`, and a node has one process at a time.
@@ -50,7 +51,9 @@ CRASHES: Final = 3
 CRASH_SECONDS: Final = 60.0
 # A first start reads checkpoints and may wait for a slow disk; longer means that it hangs.
 START_SECONDS: Final = 30.0
+# A node that stops syncs its logs first: to kill it sooner costs a recovery at the next start.
 STOP_SECONDS: Final = 30.0
+STOP_TOLD_SECONDS: Final = 3.0  # a stop is usually over by then
 FIRST_DELAY_SECONDS: Final = 1.0
 LAST_DELAY_SECONDS: Final = 60.0
 FAILED: Final = 1
@@ -152,11 +155,18 @@ class Announce:
 
 
 @dataclass(frozen=True, slots=True)
+class Awaited:
+    """Tell that the node has not stopped yet."""
+
+    node: int
+
+
+@dataclass(frozen=True, slots=True)
 class Exit:
     status: int
 
 
-Command = Spawn | Signal | Fence | Announce | Exit
+Command = Spawn | Signal | Fence | Announce | Awaited | Exit
 
 
 # -- state -----------------------------------------------------------------------------------------
@@ -189,6 +199,7 @@ class Supervision:
     is_announced: bool = False
     stopping: float | None = None
     """Since when."""
+    is_wait_told: bool = False
     status: int = 0
     is_over: bool = False
     looked: float = 0.0
@@ -298,7 +309,7 @@ def _fenced(state: Supervision, node: int, now: float) -> tuple[Supervision, lis
 
 def _tick(state: Supervision, now: float) -> tuple[Supervision, list[Command]]:
     if state.stopping is not None:
-        return _kill_all(state) if now >= state.stopping + STOP_SECONDS else (state, [])
+        return _await(state, now - state.stopping)
     state = _without_pause(state, now)
     commands: list[Command] = []
     for node, child in state.children.items():
@@ -356,6 +367,16 @@ def _stop(state: Supervision, now: float) -> tuple[Supervision, list[Command]]:
     ]
     state, exits = _ended(replace(state, stopping=now, children=children))
     return state, commands + exits
+
+
+def _await(state: Supervision, waited: float) -> tuple[Supervision, list[Command]]:
+    if waited >= STOP_SECONDS:
+        return _kill_all(state)
+    if waited < STOP_TOLD_SECONDS or state.is_wait_told:
+        return state, []
+    return replace(state, is_wait_told=True), [
+        Awaited(node) for node, child in state.children.items() if child.phase.has_process
+    ]
 
 
 def _kill_all(state: Supervision) -> tuple[Supervision, list[Command]]:

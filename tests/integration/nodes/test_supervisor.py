@@ -115,6 +115,19 @@ def test_a_supervisor_that_was_stopped_kills_no_node_that_is_well(tmp_path: Path
 
 
 @pytest.mark.long
+def test_a_stop_tells_which_node_it_waits_for_and_which_it_kills(tmp_path: Path) -> None:
+    options = ("--port", "0", "--set", "broker.session.timeout.ms=600000")
+    with NodesProcess(tmp_path / "data", 2, *options) as broker:
+        broker.signal_node(2, signal.SIGSTOP)
+        os.kill(broker.pid, signal.SIGTERM)
+        wait_for(lambda: "node 2 has not stopped yet" in broker.errors(), "a word of node 2")
+        wait_for(lambda: set(broker.nodes()) == {2}, "the end of node 1")
+        assert broker.stop() == 1
+        assert "node 2 has not stopped; it is killed" in broker.errors()
+        assert "node 1 has not stopped; it is killed" not in broker.errors()
+
+
+@pytest.mark.long
 def test_case_7_nodes_stop_cleanly_without_their_supervisor(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with NodesProcess(data, 3) as broker:

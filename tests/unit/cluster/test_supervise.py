@@ -13,8 +13,10 @@ from ottla.cluster.supervise import (
     LAST_DELAY_SECONDS,
     START_SECONDS,
     STOP_SECONDS,
+    STOP_TOLD_SECONDS,
     TICK_SECONDS,
     Announce,
+    Awaited,
     Beat,
     Exit,
     Exited,
@@ -194,7 +196,9 @@ def test_a_stop_with_a_failure_says_so(shell: Shell) -> None:
 def test_a_stop_kills_after_thirty_seconds(shell: Shell) -> None:
     shell(Stop())
     shell(Exited(1, 0))
-    assert shell(Tick(), STOP_SECONDS - 0.1) == []
+    assert shell(Tick(), STOP_TOLD_SECONDS - 0.1) == []
+    assert shell(Tick(), 0.1) == [Awaited(2)]
+    assert shell(Tick(), STOP_SECONDS - STOP_TOLD_SECONDS - 0.1) == []
     assert shell(Tick(), 0.1) == [Signal(2, Sent.KILL)]
     assert shell(Exited(2, KILLED)) == [Exit(1)]
 

@@ -40,6 +40,7 @@ from ottla.cluster.supervise import (
     STOP_SECONDS,
     TICK_SECONDS,
     Announce,
+    Awaited,
     Beat,
     Exit,
     Exited,
@@ -343,8 +344,10 @@ class Supervisor:
             case Spawn(node_id):
                 self._spawn(node_id)
             case Signal(node_id, sent):
-                if sent is Sent.KILL and self._state.stopping is None:
-                    logger.error("node %d does not answer; it is killed", node_id)
+                if sent is Sent.KILL:
+                    is_stopping = self._state.stopping is not None
+                    fault = "has not stopped" if is_stopping else "does not answer"
+                    logger.error("node %d %s; it is killed", node_id, fault)
                 self._kill(node_id, signal.SIGKILL if sent is Sent.KILL else signal.SIGTERM)
             case Fence(node_id):
                 logger.error("node %d keeps failing; other nodes take over", node_id)
@@ -360,6 +363,13 @@ class Supervisor:
                     self.console.start()
                 console = None if self.console is None else self.console.url
                 self._on_ready(Served(addresses, self._problem, console, self._registry_url()))
+            case Awaited(node_id):
+                logger.warning(
+                    "node %d has not stopped yet; it is killed %.0f s after the stop began,"
+                    " or at a second signal",
+                    node_id,
+                    STOP_SECONDS,
+                )
             case Exit(status):
                 self._status = status
 
