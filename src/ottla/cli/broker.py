@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ottla.metadata.config.broker import BrokerConfig
 
 CONSOLE_ADDRESS = "127.0.0.1:9095"
+REGISTRY = "ottla.registry.listener"
 
 EXAMPLES = """
 Examples:
@@ -103,7 +104,9 @@ def broker(
     ] = False,
     registry: Annotated[
         bool,
-        typer.Option("--registry", help="Serve a schema registry on 127.0.0.1:8081, too."),
+        typer.Option(
+            "--registry", help=f"Serve a schema registry, too: at {REGISTRY}, or on 127.0.0.1:8081."
+        ),
     ] = False,
     metrics_port: Annotated[
         int | None,
@@ -152,13 +155,14 @@ def broker(
         for is_given, setting in (
             (insecure, "ottla.allow.insecure.listeners=true"),
             (nodes is not None, f"ottla.nodes={nodes}"),
-            (registry, f"ottla.registry.listener={'https' if secure else 'http'}://127.0.0.1:8081"),
             (metrics_port is not None, f"ottla.metrics.listener=http://127.0.0.1:{metrics_port}"),
         )
         if is_given
     ]
     sets += _of_console(console, console_listen, console_write)
     broker_config = _load(config, sets, None if secure else listen)
+    if registry:
+        broker_config = _with_registry(broker_config, "https" if secure else "http")
     directory = None if ephemeral else data_dir or Path(broker_config.get_list("log.dirs")[0])
     if secure and directory is not None:
         broker_config = _secured(broker_config, directory, listen, host or [])
@@ -179,6 +183,13 @@ def _of_console(is_wanted: bool, address: str | None, may_write: bool) -> list[s
     if may_write:
         sets.append("ottla.console.write=true")
     return sets
+
+
+def _with_registry(config: BrokerConfig, scheme: str) -> BrokerConfig:
+    """The configuration with a registry; an address that was set wins."""
+    from ottla.metadata.config.broker import BrokerConfig
+
+    return BrokerConfig({REGISTRY: f"{scheme}://127.0.0.1:8081", **config.static})
 
 
 def _directory(text: str) -> Path:

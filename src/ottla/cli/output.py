@@ -28,18 +28,26 @@ def print_json(value: Value) -> None:
     sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
-def print_table(rows: Sequence[Mapping[str, Cell]], columns: Sequence[str]) -> None:
-    """One line per row; numbers are right-aligned, missing values are a dash."""
+def print_table(
+    rows: Sequence[Mapping[str, Cell]],
+    columns: Sequence[str],
+    titles: Sequence[str] | None = None,
+) -> None:
+    """One line per row; numbers are right-aligned, missing values are a dash.
+
+    Without titles the columns' names are the titles, with blanks for underscores.
+    """
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for column in columns:
+    if titles is None:
+        titles = [column.replace("_", " ") for column in columns]
+    for column, title in zip(columns, titles, strict=True):
         numbers = any(type(row[column]) in (int, float) for row in rows)
-        title = column.replace("_", " ")
-        table.add_column(title, justify="right" if numbers else "left", overflow="fold")
+        table.add_column(Text(title), justify="right" if numbers else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(_cell(row[column])) for column in columns))
     console = Console(width=None if sys.stdout.isatty() else UNBOUNDED)

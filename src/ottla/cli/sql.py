@@ -116,7 +116,7 @@ def _print(query: Query, *, as_json: bool, as_csv: bool) -> None:
     else:
         found = [[_cell(one) for one in row] for row in rows]
         names = _distinct(query.columns)
-        print_table([dict(zip(names, row, strict=True)) for row in found], names)
+        print_table([dict(zip(names, row, strict=True)) for row in found], names, query.columns)
 
 
 def _print_csv(query: Query, rows: Iterable[tuple[Any, ...]]) -> None:

@@ -12,7 +12,7 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import AcknowledgeType, Producer, ShareConsumer
@@ -24,6 +24,9 @@ from ottla.cli.whole import app
 from ottla.log.checkpoints import CLEAN_SHUTDOWN
 from tests.support.ports import free_port
 from tests.support.share_workers import set_group
+
+if TYPE_CHECKING:
+    from ottla.metadata.config.broker import BrokerConfig
 
 READY = "ottla broker ready: "
 
@@ -181,6 +184,27 @@ def test_listen_wins_over_the_listeners_of_a_file(tmp_path: Path) -> None:
     assert ready_address(process).startswith("127.0.0.1:")
     stop(process)
     assert "Replaces listeners of" in CliRunner().invoke(app, ["broker", "--help"]).stdout
+
+
+@pytest.mark.parametrize(
+    ("args", "address"),
+    [
+        ([], "http://127.0.0.1:8081"),
+        (["--set", "ottla.registry.listener=http://127.0.0.1:41081"], "http://127.0.0.1:41081"),
+        (["--config", "server.properties"], "http://127.0.0.1:41082"),
+    ],
+)
+def test_registry_listens_where_its_setting_says(
+    args: list[str], address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fault: it listened on 8081 all the same."""
+    monkeypatch.chdir(tmp_path)
+    Path("server.properties").write_text("ottla.registry.listener=http://127.0.0.1:41082\n")
+    found: list[BrokerConfig] = []
+    monkeypatch.setattr("ottla.cli.broker._run", lambda config, *_: found.append(config))
+    result = CliRunner().invoke(app, ["broker", "--registry", *args])
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert [one.parsed("ottla.registry.listener") for one in found] == [address]
 
 
 @pytest.mark.parametrize("option", ["--port", "--metrics-port"])

@@ -89,6 +89,13 @@ def test_every_column_can_be_shown(broker: EmbeddedBroker, topics: tuple[str, st
 
 
 @pytest.mark.long
+def test_columns_are_named_as_in_sql(broker: EmbeddedBroker) -> None:
+    """Fault: underscores were blanks, and a second column of a name got a number."""
+    shown = run(broker, 'select 1 as _offset, count(*), 2 as "[b]", 3 as a, 4 as a')
+    assert shown.stdout.splitlines()[0].split() == ["_offset", "count_star()", "[b]", "a", "a"]
+
+
+@pytest.mark.long
 def test_rows_for_people_and_for_spreadsheets(
     broker: EmbeddedBroker, topics: tuple[str, str]
 ) -> None:

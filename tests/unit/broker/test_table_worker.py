@@ -26,6 +26,7 @@ from ottla.metadata.config.broker import load_broker_config
 from ottla.metadata.image import random_topic_id, topic_id_text
 from ottla.metadata.names import POINTER_TOPIC
 from ottla.metadata.security.acls import Operation, Resource
+from ottla.objects.location import URL_KEY, parse_location
 
 WORKER = "User:__table"
 
@@ -80,6 +81,18 @@ def test_the_worker_is_told_where_its_tables_are(
     assert (told["namespace"], told["nice"]) == ("ottla", 10)
     assert told["options"] == {"rsm.config.region": "x"}
     json.dumps(told)
+
+
+def test_the_worker_is_told_absolute_places_of_a_relative_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = tmp_path / "50% #1"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    told = settings_of(load_broker_config(), Path("data2"))
+    warehouse = parse_location({URL_KEY: str(told["warehouse"])})
+    assert (warehouse.kind, warehouse.bucket) == ("file", str(here / "data2" / "tables"))
+    assert told["catalog"] == f"sqlite:///{here}/data2/tables.db"
 
 
 TABLES = {"orders": {"ottla.table.enable": "true"}, "plain": {"ottla.table.enable": "false"}}

@@ -62,9 +62,10 @@ def runs_here(image: MetadataImage, node_id: int) -> bool:
 
 def settings_of(config: BrokerConfig, root: Path) -> dict[str, object]:
     """What the worker is told of its tables. `root` is the directory that all nodes share."""
+    root = root.absolute()
     options = {key: value for key, value in config.static.items() if key.startswith(STORE)}
     url = options.pop(STORE + "url", None)
-    shared = f"file://{root}/tables" if url is None else f"{url.rstrip('/')}/tables"
+    shared = (root / "tables").as_uri() if url is None else f"{url.rstrip('/')}/tables"
     registry = config.parsed("ottla.table.registry.url")
     return {
         "registry": None if registry is None else str(registry),
