@@ -55,6 +55,8 @@ def run(
     reached = _work(place, names, _shard(shard), metrics_port, once=once)
     if not once:
         return
+    if reached is None:
+        fail("stopped before all was taken; what was committed stays, and the next run goes on")
     missing = sorted({*(names or ())} - reached.keys())
     if missing and shard is None:
         fail(f"{missing[0]} has no table; set ottla.table.enable=true on the topic")
@@ -84,7 +86,8 @@ def _work(
     metrics_port: int | None,
     *,
     once: bool,
-) -> dict[str, dict[int, int]]:
+) -> dict[str, dict[int, int]] | None:
+    """The positions that were reached; None if a signal came first."""
     import asyncio
     import signal
 
@@ -100,6 +103,7 @@ def _work(
             shard=shard,
             overrides=place.file.topics,
             security=security(),
+            patient=not once,
         )
         async with worker, serve_metrics(worker.metrics, metrics_port) as port:
             if port is not None:
@@ -110,7 +114,7 @@ def _work(
             await worker.run()
         return {}
 
-    async def stoppable() -> dict[str, dict[int, int]]:
+    async def stoppable() -> dict[str, dict[int, int]] | None:
         task = asyncio.ensure_future(work())
         loop = asyncio.get_running_loop()
         for one in (signal.SIGINT, signal.SIGTERM):
@@ -118,10 +122,10 @@ def _work(
         try:
             return await task
         except asyncio.CancelledError:
-            return {}
+            return None
 
-    with sentences():
-        try:
+    try:
+        with sentences():
             return asyncio.run(stoppable())
-        except OttlaError as error:
-            fail(error)
+    except OttlaError as error:
+        fail(error)

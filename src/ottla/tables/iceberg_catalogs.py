@@ -6,9 +6,10 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from pyiceberg.catalog.sql import SqlCatalog
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from ottla.redaction import redact
-from ottla.tables.errors import BadTableSetting
+from ottla.tables.errors import BadTableSetting, TableError
 
 if TYPE_CHECKING:
     from ottla.objects.location import StoreLocation
@@ -29,17 +30,24 @@ _S3: Final = {
 
 def open_catalog(url: str, warehouse: StoreLocation) -> SqlCatalog:
     """Connect; tables of an empty database are made."""
+    named = redact(url)
     scheme = url.partition(":")[0]
     if scheme == "postgresql":
         url = "postgresql+psycopg" + url.removeprefix("postgresql")
     elif scheme != "sqlite":
         raise BadTableSetting(
             "ottla.table.catalog: expected sqlite:///FILE or postgresql://HOST/DATABASE, "
-            f"got {redact(url)!r}"
+            f"got {named!r}"
         )
-    return SqlCatalog(
-        NAME, **{"uri": url, "warehouse": str(warehouse), **file_properties(warehouse)}
-    )
+    try:
+        return SqlCatalog(
+            NAME, **{"uri": url, "warehouse": str(warehouse), **file_properties(warehouse)}
+        )
+    except SQLAlchemyError as error:
+        # The driver's own words: SQLAlchemy adds the statement and a link.
+        cause = error.orig if isinstance(error, DBAPIError) else error
+        why = " ".join(redact(cause).split())
+        raise TableError(f"cannot open the catalogue {named}: {why}") from error
 
 
 def file_properties(warehouse: StoreLocation) -> dict[str, str]:

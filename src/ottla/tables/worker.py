@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, Self
 from uuid import uuid4
 
 from ottla.client.admin.admin import Admin
+from ottla.client.errors import ConnectionLost, RequestTimedOut, TlsFailed, WrongProtocol
 from ottla.client.producer.producer import Producer
 from ottla.client.security import PLAINTEXT, Security
 from ottla.clock import SYSTEM
@@ -60,11 +61,21 @@ if TYPE_CHECKING:
 DISCOVERY: Final = 30.0
 """Seconds between looks at the topics' settings: a new table may wait so long."""
 
+RECONNECT: Final = 1.0
+"""Seconds between attempts to reach a broker when the worker starts."""
+CUT_OFF: Final = (ConnectionLost, RequestTimedOut)
+"""The broker may be back later."""
+FOR_GOOD: Final = (TlsFailed, WrongProtocol)
+"""Of these, what waiting cannot mend."""
+
 logger = logging.getLogger(__name__)
 
 
 class Worker:
-    """Serves the tables of one cluster. `topics` limits it to these, `shard` to a share of them."""
+    """Serves the tables of one cluster. `topics` limits it to these, `shard` to a share of them.
+
+    A worker starts when it reaches a broker; if it is not `patient`, it fails at once without one.
+    """
 
     def __init__(
         self,
@@ -76,6 +87,7 @@ class Worker:
         overrides: Mapping[str, Mapping[str, str]] | None = None,
         security: Security = PLAINTEXT,
         clock: Clock = SYSTEM,
+        patient: bool = True,
     ) -> None:
         self.bootstrap = bootstrap
         self.settings = settings
@@ -89,6 +101,8 @@ class Worker:
         self._shard = shard
         self._overrides = overrides or {}
         self._refused: set[str] = set()  # what was said of topics with wrong settings
+        self._is_patient = patient
+        self._is_cut_off = False
         self._producer: Producer | None = None
         self._format: TableFormat | None = None
         self._spool: tempfile.TemporaryDirectory[str] | None = None
@@ -99,6 +113,7 @@ class Worker:
         from ottla.tables.iceberg import IcebergTables
 
         try:
+            await self._reach()
             self._spool = tempfile.TemporaryDirectory(prefix="ottla-table-")
             self._format = await asyncio.to_thread(IcebergTables, self.settings)
             self.cluster_id = (await self.admin.describe_cluster()).cluster_id or ""
@@ -156,6 +171,30 @@ class Worker:
             self._schemas = schemas_at(url, self.security)
         return self._schemas
 
+    async def _reach(self) -> None:
+        while True:
+            try:
+                await self.admin.connect()
+            except CUT_OFF as error:
+                if isinstance(error, FOR_GOOD) or not self._is_patient:
+                    raise
+                self._lost(error)
+                await asyncio.sleep(RECONNECT)
+            else:
+                self._answered()
+                return
+
+    def _lost(self, error: Exception) -> None:
+        """Say once that the broker is away."""
+        if not self._is_cut_off:
+            self._is_cut_off = True
+            logger.warning("trying until the broker is back: %s", redact(error))
+
+    def _answered(self) -> None:
+        if self._is_cut_off:
+            self._is_cut_off = False
+            logger.warning("the broker is back")
+
     async def run_once(self) -> dict[str, Offsets]:
         """Take what is there now, table by table; the positions by topic."""
         reached = {}
@@ -171,8 +210,13 @@ class Worker:
                 try:
                     wanted = await self._enabled(self._refuse)
                 except Exception as error:  # noqa: BLE001  # a broker that restarts ends no worker
-                    logger.warning("cannot list the topics: %s", redact(error))
+                    if isinstance(error, CUT_OFF):
+                        self._lost(error)
+                    else:
+                        logger.warning("cannot list the topics: %s", redact(error))
                     wanted = {name: settings for name, (settings, _) in tasks.items()}
+                else:
+                    self._answered()
                 for name, (settings, task) in list(tasks.items()):
                     if task.done():
                         logger.error("table of %s stopped", name, exc_info=task.exception())

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
+import socket
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,6 +14,7 @@ from typer.testing import CliRunner
 
 from ottla.cli.whole import app
 from ottla.client.admin.admin import Admin
+from ottla.tables.worker import Worker
 from tests.support.tables import Place, places
 
 if TYPE_CHECKING:
@@ -110,6 +114,58 @@ def test_wrong_use_is_told(place: Place, args: list[str], code: int, said: str) 
     assert (result.exit_code, said in " ".join(result.stderr.split())) == (code, True), (
         result.stderr
     )
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("args", [["run", "--once"], ["status"]])
+def test_no_broker_is_told_at_once(args: list[str], tmp_path: Path) -> None:
+    """Fault: a run said nothing for a minute."""
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))  # and does not listen
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        warehouse = f"file://{tmp_path}/w"
+        result = CliRunner().invoke(
+            app, ["table", *args, "--bootstrap", address, "--warehouse", warehouse]
+        )
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"ottla: cannot connect to {address}: ")
+    assert result.stderr.endswith("; is a broker running there? --bootstrap names another\n")
+
+
+@pytest.mark.long
+def test_a_run_that_is_stopped_says_so(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fault: it said that no topic has a table."""
+
+    async def stopped(_: Worker) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Worker, "run_once", stopped)
+    result = run(place, "run", "--once")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "stopped before all was taken" in result.stderr
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("args", [["run", "--once"], ["status"]])
+@pytest.mark.parametrize(
+    ("catalog", "why"),
+    [
+        ("sqlite:////no/such/dir/x.db", "unable to open database file"),
+        ("postgresql://me:geheim@127.0.0.1:1/x", "onnection refused"),
+    ],
+)
+def test_a_catalogue_that_cannot_be_opened_is_told_in_one_line(
+    place: Place, args: list[str], catalog: str, why: str
+) -> None:
+    """Fault: a traceback of 120 lines."""
+    options = ["--bootstrap", place.bootstrap, "--warehouse", f"file://{place.directory}/w"]
+    result = CliRunner().invoke(app, ["table", *args, *options, "--catalog", catalog])
+    assert result.exit_code == 1
+    [line] = result.stderr.splitlines()
+    shown = catalog.replace("geheim", "***")
+    assert line.startswith(f"ottla: cannot open the catalogue {shown}: ")
+    assert why in line
 
 
 def test_a_warehouse_elsewhere_needs_a_catalogue(place: Place) -> None:
