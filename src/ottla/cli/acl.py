@@ -159,7 +159,16 @@ def list_(
 @app.command()
 def revoke(
     principal: Principal,
-    words: Words,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[OPERATION... on RESOURCE]",
+            help="As for allow; without an operation all of them.",
+        ),
+    ] = None,
+    all_: Annotated[
+        bool, typer.Option("--all", help="All ACLs of the user, on all resources.")
+    ] = False,
     host: Annotated[
         str | None,
         typer.Option("--host", metavar="ADDRESS", help="Only ACLs for this address."),
@@ -168,19 +177,24 @@ def revoke(
     timeout: Timeout = DEFAULT_TIMEOUT,
     as_json: Json = False,
 ) -> None:
-    """Delete ACLs of a user on one resource, those that allow and those that deny.
+    """Delete ACLs of a user on one resource, or all, those that allow and those that deny.
 
     \b
     Examples:
         ottla acl revoke alice read on topic:orders
         ottla acl revoke alice on 'topic:orders*'
+        ottla acl revoke alice --all
     """
-    operations, what = _split(words)
-    resource = _resource(what)
+    if all_ == bool(words):
+        raise typer.BadParameter("name a resource, as in on topic:orders, or give --all")
     who = _principal(principal)
-    asked = _parsed("allow", principal, words, "*") if operations else [None]
+    operations, what = _split(words or ["on", "cluster"])
+    resource = _resource(what)
+    asked = _parsed("allow", principal, words or [], "*") if operations else [None]
 
     async def remove(admin: Admin) -> list[Acl]:
+        if all_:
+            return await admin.delete_acls(principal=who, host=host)
         return [
             gone
             for acl in asked

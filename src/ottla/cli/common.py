@@ -69,6 +69,11 @@ _properties: ContextVar[Mapping[str, str]] = ContextVar("properties", default=Ma
 CONNECTS = frozenset({"bootstrap", "input_url", "output_url"})
 """Parameters of commands that connect to brokers."""
 
+LOCAL = "local"
+"""A parameter with which such a command does not: it needs no `--command-config` then."""
+
+COMMAND_CONFIG = "ottla.command_config"
+
 
 class BrokerCommand(TyperCommand):
     """A command; if it talks to a broker it takes `--command-config`, too."""
@@ -80,6 +85,11 @@ class BrokerCommand(TyperCommand):
             found.insert(at + 1, _command_config())
         super().__init__(*args, params=found, **options)
 
+    def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
+        """Read the file, unless the command does not connect."""
+        _keep_security(None if ctx.params.get(LOCAL) is not None else ctx.meta.get(COMMAND_CONFIG))
+        return super().invoke(ctx)
+
 
 def _command_config() -> TyperOption:
     return TyperOption(
@@ -89,12 +99,16 @@ def _command_config() -> TyperOption:
         envvar="OTTLA_COMMAND_CONFIG",
         show_envvar=True,
         help="Java properties with security.protocol, sasl.* and ssl.*, as Kafka's tools take.",
-        callback=_keep_security,
+        callback=_keep_path,
         expose_value=False,
     )
 
 
-def _keep_security(_: object, __: object, path: str | None) -> None:
+def _keep_path(ctx: typer.Context, _: object, path: str | None) -> None:
+    ctx.meta[COMMAND_CONFIG] = path
+
+
+def _keep_security(path: str | None) -> None:
     _security.set(None)
     _properties.set({})
     if not path:

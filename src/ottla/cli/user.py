@@ -6,6 +6,7 @@ administrator. This is how the first user is made; a running node sees it within
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias, cast
 
@@ -18,6 +19,7 @@ from ottla.cli.common import (
     Json,
     Timeout,
     fail,
+    security,
     with_admin,
 )
 from ottla.cli.output import print_json, print_list
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ottla.cli.output import Cell, Value
+    from ottla.client.admin.admin import Admin
     from ottla.client.admin.types import ScramName, UserDescription
     from ottla.metadata.changes.apply import Change, Decision
     from ottla.metadata.changes.security import SetScramCredential
@@ -63,7 +66,7 @@ def create(
     iterations: Iterations = 8192,
     password_file: PasswordFile = None,
     generate: Generate = False,
-    data_dir: DataDir = None,
+    local: DataDir = None,
     admin: Annotated[
         bool,
         typer.Option("--admin", help="With --data-dir: also the ACLs of an administrator."),
@@ -74,7 +77,8 @@ def create(
 ) -> None:
     """Create a user, or give it another password; then only this password works.
 
-    A new password is set for the mechanism and for every other one that the user has.
+    A new password is set for the mechanism and for every other one that the user has. With
+    --data-dir, a new one of admin also goes to the admin.properties that --secure made there.
 
     \b
     Examples:
@@ -82,14 +86,17 @@ def create(
         ottla user create alice --generate
         ottla user create admin --admin --data-dir ./ottla-data --password-file secret.txt
     """
-    if admin and data_dir is None:
+    if admin and local is None:
         raise typer.BadParameter(
             "--admin goes with --data-dir; otherwise: ottla acl grant NAME admin"
         )
     password = password_of(password_file, generate=generate)
-    if data_dir is not None:
+    file = None
+    if local is not None:
         credentials = {one: _credential(name, password, one, iterations) for one in SCRAM}
-        new = _write(data_dir, name, credentials, mechanism, admin=admin)
+        before = _write(local, name, credentials, mechanism, admin=admin)
+        new = not before
+        file = _client_file(local, name, password, before | {mechanism})
     else:
         new = with_admin(
             bootstrap,
@@ -107,6 +114,8 @@ def create(
         }
         if generate:
             made["password"] = password
+        if file is not None:
+            made["file"] = str(file)
         print_json(made)
         return
     if new:
@@ -115,6 +124,8 @@ def create(
         typer.echo(f"changed the password of {name}; connections of {name} are closed")
     if generate:
         typer.echo(f"password: {password}")
+    if file is not None:
+        typer.echo(f"wrote {file}")
 
 
 @app.command("list")
@@ -157,6 +168,9 @@ def delete(
         str | None,
         typer.Option("--mechanism", metavar="NAME", help="Only the credential for this one."),
     ] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Also the user as whom this command logs in.")
+    ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = DEFAULT_TIMEOUT,
     as_json: Json = False,
@@ -169,11 +183,38 @@ def delete(
         ottla user delete alice --mechanism SCRAM-SHA-256
     """
     only = cast("ScramName | None", mechanism)
-    with_admin(bootstrap, timeout, lambda admin: admin.delete_user(name, mechanism=only))
+    if name == security().sasl_username and not yes:
+        fail(
+            f"this command logs in as {name}, and could not do so again; if that is meant, add "
+            f"--yes. The way back in is: ottla user create {shlex.quote(name)} --admin --data-dir "
+            "DIR, on the broker's machine"
+        )
+
+    async def remove(admin: Admin) -> int:
+        acls = await _acls_of(name, admin)
+        await admin.delete_user(name, mechanism=only)
+        return acls
+
+    acls = with_admin(bootstrap, timeout, remove)
     if as_json:
         print_json({"name": name, "deleted": True})
-    else:
-        typer.echo(f"deleted user {name}")
+        return
+    typer.echo(f"deleted user {name}")
+    if acls and mechanism is None:
+        typer.echo(
+            f"{acls} ACL(s) of {name} stay, for a new user of this name, too; "
+            f"to delete them: ottla acl revoke {shlex.quote(name)} --all"
+        )
+
+
+async def _acls_of(name: str, admin: Admin) -> int:
+    """0 if they cannot be asked for."""
+    from ottla.client.errors import ClientError
+
+    try:
+        return len(await admin.describe_acls(principal=f"User:{name}"))
+    except ClientError:
+        return 0
 
 
 @app.command("hash")
@@ -247,11 +288,10 @@ def _write(
     mechanism: str,
     *,
     admin: bool,
-) -> bool:
+) -> set[str]:
     """Change the store of a node, which may be running or not have started yet.
 
-    Sets the credential of the mechanism and of those that the user has; answers whether the user is
-    new.
+    Sets the credential of the mechanism and of those that the user has, and answers the latter.
     """
     from ottla.broker.hosting.data import METADATA_FILE
     from ottla.cli.acl import numbered
@@ -262,12 +302,11 @@ def _write(
 
     if not directory.is_dir():
         fail(f"{directory} is no directory; give the data directory of a broker")
-    new = False
+    before: set[str] = set()
 
     def decide(image: MetadataImage) -> list[Change]:
-        nonlocal new
-        before = image.scram.get(name, {})
-        new = not before
+        nonlocal before
+        before = set(image.scram.get(name, {}))
         return [credentials[one] for one in sorted({mechanism, *before})]
 
     steps: list[Change | Decision] = [decide]
@@ -283,7 +322,22 @@ def _write(
     except StoreError as error:
         fail(error)
     _report(name, admin=admin)
-    return new
+    return before
+
+
+def _client_file(directory: Path, name: str, password: str, changed: set[str]) -> Path | None:
+    """The file that --secure made for this user, with the new password; None if there is none."""
+    from ottla.broker.running.secure import ADMIN, CLIENT_FILE, CLIENT_MECHANISM, renew_client_file
+
+    if name != ADMIN or CLIENT_MECHANISM not in changed:
+        return None
+    try:
+        return renew_client_file(directory, password)
+    except OSError as error:
+        fail(
+            f"the password of {name} is changed, but not in {directory / CLIENT_FILE}: "
+            f"{error.strerror}"
+        )
 
 
 def _report(name: str, *, admin: bool) -> None:

@@ -13,7 +13,9 @@ from typer.testing import CliRunner
 import ottla
 from ottla.cli.acl import _decide, worded
 from ottla.cli.whole import app
+from ottla.metadata.errors import UnacceptableCredential
 from ottla.metadata.security.acls import Pattern
+from ottla.metadata.security.users import check_user_name
 from ottla.metadata.stores.sqlite import SqliteMetadataStore
 from tests.support.permission_rows import random_acl
 from tests.support.rights import rights_broker
@@ -114,6 +116,12 @@ def test_names_of_the_brokers_own_users_are_refused(root: Root, tmp_path: Path) 
     secret = tmp_path / "secret"
     secret.write_text("x")
     assert "__" in root.failed("user", "create", "__node", "--password-file", str(secret))
+
+
+@pytest.mark.parametrize("name", ["*", " ", "   "])
+def test_names_that_mean_everyone_or_nothing_are_refused(name: str) -> None:
+    with pytest.raises(UnacceptableCredential, match=r"other than \*"):
+        check_user_name(name)
 
 
 def test_the_first_user_is_written_to_a_directory(tmp_path: Path) -> None:
@@ -218,6 +226,8 @@ def test_an_argument_is_one_name(root: Root, name: str) -> None:
     [
         ("allow", "alice", "read", "topic:orders"),
         ("allow", "alice", "on", "topic:orders"),
+        ("revoke", "alice"),
+        ("revoke", "alice", "on", "topic:orders", "--all"),
         ("allow", "alice", "fly", "on", "topic:orders"),
         ("allow", "alice", "read", "on", "planet:mars"),
         ("test", "alice", "topic:orders"),

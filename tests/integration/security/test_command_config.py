@@ -71,6 +71,25 @@ def test_every_command_that_connects_takes_it() -> None:
     assert {"topic create", "consume", "relay", "run", "doctor", "transaction abort"} <= taking
 
 
+@pytest.mark.long
+def test_who_logs_in_is_not_deleted_by_mistake(run: Ottla, broker: ottla.EmbeddedBroker) -> None:
+    """Fault: `user delete admin` as admin locked everybody out without a word."""
+    broker.create_user("boss", "b")
+    broker.create_acls("allow boss all cluster")
+    boss = broker.properties_file("boss")
+    refused = run.run("user", "delete", "boss", config=boss)
+    assert refused.exit_code == 1
+    assert "this command logs in as boss" in refused.stderr
+    assert "--yes" in refused.stderr
+    deleted = run.run("user", "delete", "boss", "--yes", config=boss)
+    assert deleted.stdout == (
+        "deleted user boss\n1 ACL(s) of boss stay, for a new user of this name, too; to delete "
+        "them: ottla acl revoke boss --all\n"
+    )
+    assert "deleted allow User:boss all cluster" in run.ok("acl", "revoke", "boss", "--all")
+    assert run.ok("acl", "revoke", "boss", "--all") == "no ACLs\n"
+
+
 def test_commands_over_a_listener_that_asks_who_comes_case_104(run: Ottla, tmp_path: Path) -> None:
     assert "created" in run.ok("topic", "create", "orders", "--partitions", "2")
     assert "orders" in run.ok("topic", "list")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import stat
@@ -12,11 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from typer.testing import CliRunner
 
-from ottla.broker.running.secure import RENEWED_DAYS
+from ottla.broker.running.secure import RENEWED_DAYS, admin_problem
 from ottla.broker.running.secure import secured as settings
+from ottla.cli.whole import app
+from ottla.client.security import Security
+from ottla.client.security_properties import read_file
 from ottla.metadata.errors import ConfigError
 from ottla.metadata.security.first_users import parse_users, user_line
+from ottla.metadata.stores.sqlite import SqliteMetadataStore
 from ottla.security.certificates import Authority, write_authority, write_issued
 from ottla.security.errors import CertificateProblem
 from tests.support.door_clients import Way, with_confluent
@@ -233,6 +239,58 @@ def test_a_client_file_that_lets_nobody_in_is_not_announced(tmp_path: Path, miss
     assert f"ottla user create admin --admin --data-dir {data}" in said
     assert (output, said.count("\n")) == ("", 1)
     assert file.exists() is not missing
+
+
+@pytest.mark.long
+def test_the_way_back_in_writes_the_client_file(tmp_path: Path) -> None:
+    """Fault: the command read the lost file, and wrote none."""
+    data = tmp_path / "data"
+    with secured(data) as (where, _):
+        (data / "admin.properties").unlink()
+        subprocess.run(
+            [*COMMAND, "user", "create", "admin", "--admin", "--generate", "--data-dir", str(data)],
+            env={**os.environ, "OTTLA_COMMAND_CONFIG": str(data / "admin.properties")},
+            capture_output=True,
+            check=True,
+        )
+    with secured(data) as (where, _):
+        assert works(where, data)
+
+
+@pytest.mark.parametrize("kind", ["missing", "own lines", "another user's", "no --secure"])
+def test_a_new_password_of_admin_goes_to_its_file(tmp_path: Path, kind: str) -> None:
+    settings(tmp_path, "127.0.0.1:0", [])
+    file = tmp_path / "admin.properties"
+    old = file.read_text()
+    made = f"{old}# mine\n" if kind == "own lines" else old.replace('"admin"', '"other"')
+    if kind in ("missing", "no --secure"):
+        file.unlink()
+    else:
+        file.write_text(made)
+    if kind == "no --secure":
+        shutil.rmtree(tmp_path / "tls")
+    password = 'sword\\fish "ü"'
+    done = CliRunner().invoke(
+        app,
+        ["user", "create", "admin", "--data-dir", str(tmp_path), "--password-file", "-"],
+        input=password,
+        env={"OTTLA_COMMAND_CONFIG": str(tmp_path / "none")},
+    )
+    assert done.exit_code == 0, done.output
+    if kind == "no --secure":
+        assert not file.exists()
+    elif kind == "another user's":
+        assert file.read_text() == made
+    else:
+        assert f"wrote {file}\n" in done.output
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        assert ("# mine" in file.read_text()) is (kind == "own lines")
+        found = Security.from_properties(read_file(file))
+        assert (found.sasl_username, found.sasl_password) == ("admin", password)
+        store = SqliteMetadataStore(tmp_path / "metadata.db")
+        image = store.snapshot()
+        store.close()
+        assert admin_problem(tmp_path, image) is None
 
 
 def test_a_forgotten_secure_is_told(tmp_path: Path) -> None:

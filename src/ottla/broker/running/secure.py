@@ -28,6 +28,7 @@ from ottla.broker.access.listeners import WILDCARDS
 from ottla.clock import SYSTEM
 from ottla.metadata.security.first_users import user_line
 from ottla.metadata.security.users import ScramCredential
+from ottla.properties import parse_properties
 from ottla.security.certificates import (
     Authority,
     new_password,
@@ -37,6 +38,7 @@ from ottla.security.certificates import (
 )
 from ottla.security.contexts import TlsSettings, server_context
 from ottla.security.errors import BadSecuritySetting, CertificateProblem
+from ottla.security.jaas import BadJaas, parse_jaas
 from ottla.security.scram import DEFAULT_ITERATIONS, MECHANISMS, SALT_BYTES, make_credential
 
 if TYPE_CHECKING:
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
 
     from ottla.metadata.image import MetadataImage
     from ottla.security.contexts import Certificate
+    from ottla.security.jaas import JaasConfig
 
 
 ADMIN: Final = "admin"
@@ -55,6 +58,7 @@ DEFAULT_LISTENER: Final = "SASL_SSL://127.0.0.1:9092"
 
 LOGIN: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
 CLIENT_MECHANISM: Final = "SCRAM-SHA-512"
+_LOGIN_LINE: Final = re.compile(r"(?m)^sasl\.jaas\.config=.*[^\\\n]$")  # one that is not continued
 
 logger = logging.getLogger(__name__)
 
@@ -92,15 +96,15 @@ def admin_problem(directory: Path, image: MetadataImage) -> str | None:
     file = directory / CLIENT_FILE
     stored = image.scram.get(ADMIN, {}).get(CLIENT_MECHANISM)
     try:
-        found = re.search(r'password="([^"]*)"', file.read_text())
+        login = _login_of(file.read_text())
     except OSError as error:
         problem = f"{file}: {error.strerror}"
     else:
-        if found is None or stored is None:
+        if login is None or login.password is None or stored is None:
             valid = False
         else:
             mechanism = MECHANISMS[CLIENT_MECHANISM]
-            made = make_credential(mechanism, found[1], stored.salt, stored.iterations)
+            made = make_credential(mechanism, login.password, stored.salt, stored.iterations)
             valid = made.stored_key == stored.stored_key
         if valid:
             return None
@@ -109,6 +113,60 @@ def admin_problem(directory: Path, image: MetadataImage) -> str | None:
         f"{problem}; for a new password of {ADMIN}: "
         f"ottla user create {ADMIN} --admin --data-dir {directory}"
     )
+
+
+def renew_client_file(directory: Path, password: str) -> Path | None:
+    """Put a new password of the user admin into the client file; other lines stay. Blocks.
+
+    None where --secure made nothing, or the file is not this user's.
+    """
+    client, tls = directory / CLIENT_FILE, directory / "tls"
+    if not (tls / "ca.pem").exists():
+        return None
+    if not client.exists():
+        _write_private(client, _client_settings(tls, password))
+        return client
+    text = client.read_text()
+    login = _login_of(text)
+    text, lines = _LOGIN_LINE.subn(lambda _: _login_line(password), text)
+    if login is None or login.username != ADMIN or lines != 1:
+        return None
+    _write_private(client, text)
+    return client
+
+
+def _login_of(text: str) -> JaasConfig | None:
+    try:
+        return parse_jaas(parse_properties(text).get("sasl.jaas.config", ""))
+    except BadJaas:
+        return None
+
+
+def _client_settings(tls: Path, password: str) -> str:
+    return (
+        "# For Kafka's tools and for ottla ... --command-config; keep it secret.\n"
+        "security.protocol=SASL_SSL\n"
+        f"sasl.mechanism={CLIENT_MECHANISM}\n"
+        f"{_login_line(password)}\n"
+        "ssl.truststore.type=PEM\n"
+        f"ssl.truststore.location={_property((tls / 'ca.pem').absolute())}\n"
+    )
+
+
+def _login_line(password: str) -> str:
+    quoted = password.replace("\\", "\\\\").replace('"', '\\"')
+    return f'sasl.jaas.config={LOGIN} required username="{ADMIN}" password="{_property(quoted)}";'
+
+
+def _property(value: object) -> str:
+    """As a value of Java's properties, which are Latin-1."""
+    escaped = str(value).replace("\\", "\\\\")
+    return "".join(one if " " <= one <= "~" else _code(one) for one in escaped)
+
+
+def _code(character: str) -> str:
+    units = character.encode("utf-16-be").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 
 def _write_authority(tls: Path) -> None:
@@ -186,15 +244,7 @@ def _write_admin(directory: Path, tls: Path) -> None:
         stored = ScramCredential(made.salt, made.iterations, made.stored_key, made.server_key)
         lines.append(user_line(ADMIN, mechanism.name, stored))
     _write_private(user, "\n".join(lines) + "\n")
-    _write_private(
-        client,
-        "# For Kafka's tools and for ottla ... --command-config; keep it secret.\n"
-        "security.protocol=SASL_SSL\n"
-        f"sasl.mechanism={CLIENT_MECHANISM}\n"
-        f'sasl.jaas.config={LOGIN} required username="{ADMIN}" password="{password}";\n'
-        "ssl.truststore.type=PEM\n"
-        f"ssl.truststore.location={(tls / 'ca.pem').absolute()}\n",
-    )
+    _write_private(client, _client_settings(tls, password))
 
 
 def _write_private(path: Path, text: str) -> None:

@@ -47,6 +47,11 @@ def check_user_name(name: str, *, own: bool = False) -> None:
         raise UnacceptableCredential(
             "a user name without control characters", ascii(name[:100]), "user"
         )
+    if name == "*" or not name.strip():
+        # In ACLs User:* is everyone; nobody sees a name of spaces.
+        raise UnacceptableCredential(
+            "a user name other than * and with more than spaces", repr(name), "user"
+        )
     if name.startswith(RESERVED_PREFIX) and not own:
         raise UnacceptableCredential(
             f"a user name that does not begin with {RESERVED_PREFIX}", repr(name), "user"
