@@ -219,7 +219,8 @@ class ModelWorker:
                 return rounds.Tick()
             case rounds.Publish():
                 world.pointer = effect.state
-                return rounds.Published()
+                letters = _loaded(world.letters)
+                return rounds.Published(letters and letters.metadata_location)
             case rounds.Mirror():
                 return rounds.Mirrored()
             case rounds.Wait():

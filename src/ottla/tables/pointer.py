@@ -42,7 +42,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """The table of a topic, one snapshot of it, and the position of that snapshot."""
+    """The table of a topic, one snapshot of it, and the position of that snapshot.
+
+    `dlq` is the table of its dead letters, if it has one; pointers of older versions do not say
+    where the metadata of that is.
+    """
 
     topic: str
     topic_id: str
@@ -52,6 +56,7 @@ class Pointer:
     snapshot_id: int | None
     position: dict[int, int]
     dlq: str | None = None
+    dlq_metadata_location: str | None = None
 
 
 def encode_pointer(pointer: Pointer) -> bytes:
@@ -66,6 +71,7 @@ def encode_pointer(pointer: Pointer) -> bytes:
             "snapshot_id": pointer.snapshot_id,
             "position": {str(one): pointer.position[one] for one in sorted(pointer.position)},
             "dlq": pointer.dlq,
+            "dlq_metadata_location": pointer.dlq_metadata_location,
         },
         separators=(",", ":"),
     ).encode()
@@ -96,6 +102,9 @@ def decode_pointer(topic: str, value: bytes) -> Pointer:
             _whole_or_none(found["snapshot_id"]),
             {int(one): _whole(offset) for one, offset in found["position"].items()},
             None if found["dlq"] is None else _text(found, "dlq"),
+            None
+            if found.get("dlq_metadata_location") is None
+            else _text(found, "dlq_metadata_location"),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise BadPointer(f"a field is missing or wrong: {printable(error)}") from None
@@ -156,8 +165,10 @@ async def create_pointer_topic(admin: Admin) -> None:
             raise
 
 
-def pointer_of(topic: str, state: TableState, dlq: str | None) -> Pointer:
-    """To the snapshot that a table is at."""
+def pointer_of(topic: str, state: TableState, letters: TableState | None) -> Pointer:
+    """To the snapshots that a table and its dead letters are at."""
+    is_own = letters is not None and letters.topic_id == state.topic_id
+    own = letters if is_own else None
     return Pointer(
         topic,
         state.topic_id,
@@ -166,7 +177,8 @@ def pointer_of(topic: str, state: TableState, dlq: str | None) -> Pointer:
         "iceberg",
         state.snapshot,
         dict(state.next),
-        dlq,
+        None if own is None else own.table,
+        None if own is None else own.metadata_location,
     )
 
 
@@ -182,10 +194,8 @@ async def publish_current(
     letters = await asyncio.to_thread(tables.load, dead_letter_table(settings.table))
     if state is None:
         return
-    is_own = letters is not None and letters.topic_id == state.topic_id
-    dlq = letters.table if letters is not None and is_own else None
     async with Producer(bootstrap, security=security, client_id="ottla-table") as producer:
-        await publish(producer, pointer_of(settings.topic, state, dlq))
+        await publish(producer, pointer_of(settings.topic, state, letters))
 
 
 async def withdraw(

@@ -4,6 +4,8 @@
 - A topic without a pointer is its log alone, with the columns of a raw table.
 - The tail is what is committed, converted as the table's worker would: records of aborted
   transactions are not in it, nor those that would become dead letters.
+- The table of a topic's dead letters is read by its own name, unless a topic has it. No tail: a
+  record is a letter when the worker has found it to be one.
 - `at` by time is the first record at or after it: in the log, or in the table where the log no
   longer has it.
 """
@@ -15,7 +17,7 @@ import difflib
 import logging
 from collections.abc import Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from ottla.client.admin.configs import ConfigCalls
@@ -34,7 +36,7 @@ from ottla.tables.errors import (
     TailTooLarge,
     WrongPointer,
 )
-from ottla.tables.names import topic_id_text
+from ottla.tables.names import dead_letter_table, topic_id_text
 from ottla.tables.pointer import read_pointers
 from ottla.tables.settings import converted_by, topic_settings
 from ottla.tables.taking import needs_headers
@@ -42,7 +44,7 @@ from ottla.tables.views import Choice, Log, parse_offsets, parse_time, view
 from ottla.wire.columns import COLUMNS, COLUMNS_WITHOUT_HEADERS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from datetime import datetime
 
     import pyarrow as pa
@@ -103,8 +105,16 @@ async def pin(
         bootstrap, client_id="ottla-table", security=security, api_timeout=api_timeout
     ) as client:
         # Brokers that cannot be reached are told within `api_timeout`.
-        await client.retry(lambda: client.refresh([topic]))
+        known = await client.retry(lambda: client.refresh([topic]))
         pointers = await read_pointers(bootstrap, security=security, api_timeout=api_timeout)
+        owner = _owner_of_letters(topic, pointers.values())
+        if owner is not None and topic not in pointers and topic not in known.topics:
+            letters = await asyncio.to_thread(_opened_letters, topic, owner)
+            if ends is not None and not isinstance(ends, dict):
+                ends = await _offsets_at(client, topic, ends, letters, None)
+            # Holes are of the topic's table, which tells them itself.
+            seen = view(topic, letters, None, Choice(ends, first, last), accept_loss=True)
+            return Pinned(seen, letters.columns)
         found = None
         if tail or topic not in pointers:
             found = await existing_topic(client, topic)
@@ -114,7 +124,9 @@ async def pin(
             raise _no_table(topic)
         archive = None
         if pointer is not None:
-            archive = await asyncio.to_thread(_opened, topic, pointer)
+            archive = await asyncio.to_thread(
+                _opened, topic, pointer.topic, pointer.metadata_location
+            )
             if found is not None and settings is None:
                 settings = converted_by(topic, archive.properties.get(_CONVERSION, "{}"))
         registry = None
@@ -193,17 +205,39 @@ def _schemas(registry: str | None, security: Security) -> Iterator[SchemaCache |
         yield schemas
 
 
-def _opened(topic: str, pointer: Pointer) -> Snapshot:
-    """The snapshot that a pointer names."""
+def _opened(name: str, topic: str, metadata_location: str) -> Snapshot:
+    """The snapshot that the pointer of a topic names."""
     from ottla.tables.iceberg import open_snapshot
 
     try:
-        return open_snapshot(pointer.metadata_location)
+        return open_snapshot(metadata_location)
     except FileNotFoundError:
         raise WrongPointer(
-            f"the pointer of {topic!r} names {pointer.metadata_location}, which is gone; "
+            f"the pointer of {name!r} names {metadata_location}, which is gone; "
             f"`ottla table run --topics {topic} --once` publishes a new one"
         ) from None
+
+
+def _owner_of_letters(name: str, pointers: Iterable[Pointer]) -> Pointer | None:
+    """The topic whose dead letters are called so, by its own name or by that of its table."""
+    for one in pointers:
+        table = one.table.rpartition(".")[2]
+        if name in (dead_letter_table(table), dead_letter_table(one.topic)):
+            return one
+    return None
+
+
+def _opened_letters(name: str, owner: Pointer) -> Snapshot:
+    """The dead letters of a topic, up to the position of its table."""
+    if owner.dlq is None:
+        raise NoTable(f"topic {owner.topic!r} has no dead letters, so there is no {name!r}")
+    if owner.dlq_metadata_location is None:
+        raise WrongPointer(
+            f"the pointer of {owner.topic!r} does not say where its dead letters are; "
+            f"`ottla table run --topics {owner.topic} --once` publishes a new one"
+        )
+    found = _opened(name, owner.topic, owner.dlq_metadata_location)
+    return replace(found, position=owner.position)
 
 
 async def existing_topic(client: Client, topic: str) -> Topic:

@@ -15,8 +15,8 @@ Rules:
   (`position.settle`), for as long as it takes; nothing more is taken before.
 - Files of a commit that was certainly refused are dropped at once. Others stay: the commit may have
   gone through although no snapshot that is still kept names it.
-- The pointer is published after each commit, and once after a start: a worker may have died before
-  it could. A pointer that is late is a smaller archive, never a wrong one.
+- The pointer is published after each commit, also one of upkeep, and once after a start: a worker
+  may have died before it could. A pointer that is late is a smaller archive, never a wrong one.
 - A round that found more than it may take is followed by the next at once.
 - Every list of effects ends with the one whose event continues the machine.
 """
@@ -120,7 +120,9 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """Readers can find the snapshot."""
+    """Readers can find the snapshot, and dead letters with this metadata."""
+
+    letters: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,7 +298,7 @@ class Rounds:
         self.reached: Offsets = {}
         """The position that was last published or found published."""
         self._round: _Round | None = None
-        self._published: str | None = None
+        self._published: tuple[str, str | None] | None = None
         self._due = 0.0
         self._failures = 0
         self._why = ""
@@ -336,7 +338,7 @@ class Rounds:
             case Phase.ASKING, Asked():
                 return self._settle(event.state, now)
             case Phase.PUBLISHING, Published():
-                self._published = self._current.state.metadata_location
+                self._published = self._current.state.metadata_location, event.letters
                 self.reached = self._current.state.next
                 self.phase = Phase.MIRRORING
                 return [Mirror(self._current.state.next)]
@@ -391,7 +393,7 @@ class Rounds:
             return [Take(state, letters, event.commit, start, stop)]
         if holes or added:
             return self._commit()
-        if state.metadata_location != self._published:
+        if (state.metadata_location, letters and letters.metadata_location) != self._published:
             return self._publish(state)
         return self._finished(now)
 

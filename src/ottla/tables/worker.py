@@ -361,8 +361,7 @@ class TableTask:
                 await self._drop(effect.files)
                 return rounds.Tick()
             case rounds.Publish():
-                await self._publish(effect)
-                return rounds.Published()
+                return await self._publish(effect)
             case rounds.Mirror():
                 topic = self._settings.topic
                 await self._worker.admin.alter_group_offsets(
@@ -460,17 +459,12 @@ class TableTask:
             raise CommitRefused(f"{self._letters} is not as it was loaded")
         tables.commit(state, effect.commit)
 
-    async def _publish(self, effect: rounds.Publish) -> None:
+    async def _publish(self, effect: rounds.Publish) -> rounds.Event:
         await self._empty_spool()
-        letters = await self._letters_name()
+        letters = await asyncio.to_thread(self._worker.format.load, self._letters)
         pointer = pointer_of(self._settings.topic, effect.state, letters)
         await publish(self._worker.producer, pointer)
-
-    async def _letters_name(self) -> str | None:
-        if not self._settings.has_letters:
-            return None
-        found = await asyncio.to_thread(self._worker.format.load, self._letters)
-        return None if found is None else found.table
+        return rounds.Published(pointer.dlq_metadata_location)
 
     async def _drop(self, files: tuple[NewFile, ...]) -> None:
         """What cannot be deleted now is an orphan in the store, which nobody reads."""

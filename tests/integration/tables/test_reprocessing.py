@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,10 +16,12 @@ from ottla.client.security import PLAINTEXT
 from ottla.clock import SYSTEM
 from ottla.tables import rounds
 from ottla.tables.converting import Converter
+from ottla.tables.errors import NoTable
 from ottla.tables.inspecting import verify
 from ottla.tables.pointer import read_pointers
 from ottla.tables.reprocessing import Moved, Reprocessing, Wanted
 from ottla.tables.settings import topic_settings
+from ottla.tables.topic_table import open_table
 from ottla.tables.upkeep import Upkeep
 from ottla.tables.warehouse import Warehouse
 from tests.integration.tables.test_typed import JSON, alter, rows
@@ -99,6 +102,29 @@ def test_case_59_readers_see_the_rows_at_once(place: Place) -> None:
     assert sorted(found.column("amount").to_pylist()) == [1, 1, 2, 2, 3_000_000_000, 3_000_000_000]
     pointer = asyncio.run(read_pointers(place.bootstrap))[place.topic]
     assert pointer.metadata_location == place.state().metadata_location
+
+
+def test_case_57_dead_letters_are_read_by_the_name_of_their_table(place: Place) -> None:
+    asyncio.run(filled(place))
+    name = f"{place.table}__dlq"
+    for known_as in (name, f"{place.topic}__dlq"):
+        found = ottla.table(known_as, bootstrap=place.bootstrap).to_arrow()
+        assert sorted(found.column("_offset").to_pylist()) == [1, 1, 2, 2]
+    cut = ottla.table(name, bootstrap=place.bootstrap, at={0: 2, 1: 4}).to_arrow(["_offset"])
+    assert sorted(cut.column("_offset").to_pylist()) == [1, 1, 2]
+    statement = f"select reason, count(*) as n from {name} group by reason order by reason"
+    result = CliRunner().invoke(app, ["sql", statement, "--json", "--bootstrap", place.bootstrap])
+    assert (result.exit_code, [json.loads(one) for one in result.stdout.splitlines()]) == (
+        0, [{"reason": "malformed", "n": 2}, {"reason": "out_of_range", "n": 2}],
+    )  # fmt: skip
+
+
+async def test_a_topic_without_dead_letters_says_so(place: Place) -> None:
+    await place.create()
+    await place.fill([b"one"])
+    await place.run_once()
+    with pytest.raises(NoTable, match=f"topic '{place.topic}' has no dead letters"):
+        await open_table(f"{place.topic}__dlq", bootstrap=place.bootstrap)
 
 
 async def test_case_59_only_the_letters_that_were_asked_for_are_tried(

@@ -16,8 +16,14 @@ POINTER = Pointer("orders", "id", "ottla.orders", "file:///m.json", "iceberg", 7
 
 def test_a_pointer_survives() -> None:
     assert decode_pointer("orders", encode_pointer(POINTER)) == POINTER
-    empty = Pointer("o", "id", "t", "l", "iceberg", None, {}, "t__dlq")
+    empty = Pointer("o", "id", "t", "l", "iceberg", None, {}, "t__dlq", "file:///d.json")
     assert decode_pointer("o", encode_pointer(empty)) == empty
+
+
+def test_a_pointer_of_a_version_that_did_not_say_where_the_letters_are() -> None:
+    value = json.loads(encode_pointer(POINTER))
+    del value["dlq_metadata_location"]
+    assert decode_pointer("orders", json.dumps(value).encode()) == POINTER
 
 
 def test_partitions_are_in_numeric_order() -> None:

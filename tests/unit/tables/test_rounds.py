@@ -123,6 +123,17 @@ def test_case_54_dead_letters_of_another_topic_id_pause_the_table(is_new: bool) 
     assert machine.decide(rounds.Tick(), 60.0) == [rounds.Load()]
 
 
+def test_the_pointer_is_published_again_when_upkeep_has_changed_the_letters() -> None:
+    world = World(ends={0: 3}, bad={(0, 1)})
+    worker = finish(world)
+    for _ in range(4):
+        assert not isinstance(worker.step(), rounds.Publish)
+    assert world.letters is not None
+    world.letters.expire()
+    done = [type(worker.step()) for _ in range(8)]
+    assert done.count(rounds.Publish) == 1
+
+
 def test_case_49_a_commit_whose_answer_is_lost_is_not_done_again() -> None:
     world = World(ends={0: 3})
     worker = ModelWorker(world)
