@@ -220,7 +220,7 @@ class ModelWorker:
             case rounds.Publish():
                 world.pointer = effect.state
                 letters = _loaded(world.letters)
-                return rounds.Published(letters and letters.metadata_location)
+                return rounds.Published(None if letters is None else letters.metadata_location)
             case rounds.Mirror():
                 return rounds.Mirrored()
             case rounds.Wait():

@@ -393,7 +393,8 @@ class Rounds:
             return [Take(state, letters, event.commit, start, stop)]
         if holes or added:
             return self._commit()
-        if (state.metadata_location, letters and letters.metadata_location) != self._published:
+        of_letters = None if letters is None else letters.metadata_location
+        if (state.metadata_location, of_letters) != self._published:
             return self._publish(state)
         return self._finished(now)
 
