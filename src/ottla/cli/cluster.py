@@ -131,7 +131,11 @@ def move(
         int | None, typer.Option("--to", metavar="NODE", min=0, help="Where they shall go.")
     ] = None,
     balance: Annotated[
-        bool, typer.Option("--balance", help="Move every partition to its preferred node.")
+        bool,
+        typer.Option(
+            "--balance",
+            help="Move partitions to their preferred nodes, then spread them over active nodes.",
+        ),
     ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = DEFAULT_TIMEOUT,
@@ -157,7 +161,7 @@ def move(
 
     async def run(admin: Admin) -> list[TopicPartition]:
         if balance:
-            return await admin.elect_leaders()
+            return await _balance(admin)
         if partition is not None and node is not None:
             return await _move_one(admin, *_named(partition), node)
         assert source is not None
@@ -208,14 +212,42 @@ async def _to_node(
     admin: Admin, partitions: dict[TopicPartition, Partition], node: int
 ) -> list[TopicPartition]:
     await _check_node(admin, node)
-    left = {place: one for place, one in partitions.items() if one.leader != node}
-    if left:
-        await admin.reassign_partitions(
-            {place: _with_first(one, node) for place, one in left.items()}
-        )
-        # A leader that is still among the replicas has stayed.
-        await admin.elect_leaders(left)
+    left = {
+        place: _with_first(one, node) for place, one in partitions.items() if one.leader != node
+    }
+    await _replace(admin, left)
     return list(left)
+
+
+async def _balance(admin: Admin) -> list[TopicPartition]:
+    """What the nodes do by themselves in the course of time, at once."""
+    from ottla.client.cluster.view import TopicPartition
+    from ottla.cluster.balance import even_out
+
+    elected = await admin.elect_leaders()
+    active = [one.broker.id for one in await admin.describe_nodes() if one.state.value == "active"]
+    led: dict[int, dict[TopicPartition, Partition]] = {node: {} for node in active}
+    for topic in await _topics(admin):
+        for one in topic.partitions:
+            place = TopicPartition(topic.name, one.index)
+            # The node that is asked may not have heard of the election yet.
+            leader = one.replicas[0] if place in elected else one.leader
+            if leader in led:
+                led[leader][place] = one
+    places = {place: one for each in led.values() for place, one in each.items()}
+    wanted = even_out(led, (), 0, len(places)) if led else {}
+    await _replace(
+        admin, {place: _with_first(places[place], node) for place, node in wanted.items()}
+    )
+    return list(dict.fromkeys([*elected, *wanted]))
+
+
+async def _replace(admin: Admin, replicas: dict[TopicPartition, list[int]]) -> None:
+    """The first of the replicas leads."""
+    if replicas:
+        await admin.reassign_partitions(replicas)
+        # A leader that is still among the replicas has stayed.
+        await admin.elect_leaders(replicas)
 
 
 def _with_first(partition: Partition, node: int) -> list[int]:

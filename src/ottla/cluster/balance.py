@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ottla.cluster.placement import (
     Place,
@@ -50,6 +50,8 @@ MOVES: Final = 10
 DRAIN_MOVES: Final = 100
 SETTLED_SECONDS: Final = 60.0
 REST_SECONDS: Final = 300.0
+
+P = TypeVar("P", bound=tuple[Any, int])
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,41 +160,53 @@ def _evened(
 ) -> list[Leadership]:
     """By counts, as they will be after `moves`."""
     after = {_place(one): one.leader for one in moves if one.leader is not None}
-    by_node: dict[int, dict[Place, Partition]] = {node: {} for node in nodes}
-    by_topic: Counter[tuple[object, int]] = Counter()
+    led: dict[int, dict[Place, Partition]] = {node: {} for node in nodes}
     for _, place, partition in partitions(image):
         leader = after.get(place, partition.leader)
-        by_topic[place.topic_id, leader] += 1
-        if leader in by_node:
-            by_node[leader][place] = partition
-    total = sum(map(len, by_node.values()))
-    most = total / len(nodes) * (1 + limits.percentage / 100)
-    found: list[Leadership] = []
+        if leader in led:
+            led[leader][place] = partition
+    found = even_out(led, taken, limits.percentage, limits.moves - len(moves))
+    places = {place: one for each in led.values() for place, one in each.items()}
+    return [_moved(place, places[place], to) for place, to in found.items()]
+
+
+def even_out(
+    led: Mapping[int, Collection[P]], taken: Collection[P], percentage: int, most: int
+) -> dict[P, int]:
+    """Which partitions go to which node, so that each leads about as many: rule 4.
+
+    `led` has every node that may lead, and what it leads: pairs of a topic and a number. What is
+    `taken` stays; at most `most` move.
+    """
+    by_node = {node: set(places) for node, places in led.items()}
+    by_topic = Counter((place[0], node) for node, places in led.items() for place in places)
+    mean = sum(map(len, by_node.values())) / len(by_node)
+    allowed = mean * (1 + percentage / 100)
+    found: dict[P, int] = {}
     stuck: set[int] = set()
-    while len(moves) + len(found) < limits.moves:
-        left = [node for node in nodes if node not in stuck]
+    while len(found) < most:
+        left = [node for node in by_node if node not in stuck]
         if not left:
             break
         full = max(left, key=lambda node: (len(by_node[node]), -node))
-        empty = min(nodes, key=lambda node: (len(by_node[node]), node))
-        if len(by_node[full]) <= most or len(by_node[full]) - len(by_node[empty]) < 2:
+        empty = min(by_node, key=lambda node: (len(by_node[node]), node))
+        if len(by_node[full]) <= allowed or len(by_node[full]) - len(by_node[empty]) < 2:
             break
-        free = [place for place in by_node[full] if place not in taken]
+        free = [place for place in by_node[full] if place not in taken and place not in found]
         if not free:
             stuck.add(full)
             continue
         place = max(
             free,
             key=lambda one: (
-                by_topic[one.topic_id, full] - by_topic[one.topic_id, empty],
-                -one.partition,
-                one.topic_id.int,
+                by_topic[one[0], full] - by_topic[one[0], empty],
+                -one[1],
+                one[0],
             ),
         )
-        partition = by_node[full].pop(place)
-        by_node[empty][place] = partition
-        by_topic[place.topic_id, full] -= 1
-        by_topic[place.topic_id, empty] += 1
-        found.append(_moved(place, partition, empty))
-        taken = {*taken, place}
+        by_node[full].remove(place)
+        by_node[empty].add(place)
+        by_topic[place[0], full] -= 1
+        by_topic[place[0], empty] += 1
+        found[place] = empty
     return found

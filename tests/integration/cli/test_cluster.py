@@ -107,6 +107,15 @@ def test_partitions_return_to_their_preferred_nodes(nodes: Nodes) -> None:
     assert leaders(nodes) == [2, 1]
 
 
+@pytest.mark.long
+def test_leaders_are_spread_over_the_active_nodes(nodes: Nodes) -> None:
+    make(nodes, [[3], [3, 1], [3, 2, 1], [3], [3], [3]])
+    assert len(value(nodes, "move", "--balance")) == 4
+    assert sorted(leaders(nodes)) == [1, 1, 2, 2, 3, 3]
+    assert [one[0] for one in replicas(nodes)] == leaders(nodes)
+    assert [len(one) for one in replicas(nodes)] == [1, 2, 3, 1, 1, 1]
+
+
 @pytest.mark.parametrize(
     ("args", "status", "said"),
     [
