@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from ottla.testing.embedded import EmbeddedBroker
 
 COMMITTED = Path(__file__).parents[2] / "docs/reference/console-openapi.json"
+WAIT = 60.0
 REMAKE = "python -m tests.console.test_api writes it anew"
 
 
@@ -85,11 +87,24 @@ def test_case_68_answers_are_as_described(console: TestClient, served: Any) -> N
 
 
 def test_errors_are_problems(console: TestClient) -> None:
-    for path, status in (("c/local/topics/none", 404), ("c/none/topics", 404), ("none", 404)):
+    for path, status in (
+        ("c/local/topics/none", 404),
+        ("c/local/tables/none", 404),
+        ("c/none/topics", 404),
+        ("none", 404),
+    ):
         answer = console.get(f"/api/v1/{path}")
         assert answer.status_code == status
         assert answer.headers["content-type"] == "application/problem+json"
         assert answer.json()["status"] == status
+
+
+def test_letters_of_no_queue_are_not_found(console: TestClient) -> None:
+    """Until the cluster has told its groups, the queue may be there."""
+    end = time.monotonic() + WAIT
+    while (answer := console.get("/api/v1/c/local/queues/none/letters")).status_code != 404:
+        assert time.monotonic() < end, answer.text
+    assert answer.json()["detail"] == "The cluster has no queue of this name."
 
 
 if __name__ == "__main__":

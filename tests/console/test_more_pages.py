@@ -85,6 +85,7 @@ def test_case_74_schemas_are_as_the_registry_says(
     first = until(client, "/c/local/schemas/orders-value?version=1", "<h2>Version 1</h2>")
     assert "compared with" not in first
     until(client, "/c/local/schemas/none", "error code 40401")
+    until(client, "/api/v1/c/local/schemas/none", '"status":404', "error code 40401")
 
 
 def test_the_doctor_tells_what_the_console_may_do_and_gives_a_report(client: TestClient) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias, TypeVar
 
@@ -381,7 +382,12 @@ def _ask(
         with sentences():
             return asyncio.run(run())
     except SchemaError as error:
-        fail(error)
+        fail(_with_options(str(error)))
+
+
+def _with_options(text: str) -> str:
+    """The registry names parameters of its URLs; here they are options."""
+    return re.sub(r"\b(permanent|force)=true\b", r"--\1", text)
 
 
 def _print_registered(found: RegisteredSchema) -> None:

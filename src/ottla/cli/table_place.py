@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec
 
@@ -117,16 +118,21 @@ _OPTIONS: tuple[tuple[str, Any, Any], ...] = (
 
 def placed(command: Callable[Concatenate[Place, P], None]) -> Callable[..., None]:
     """Give a command the options of a place after its own; it gets them as its first argument."""
-    return _with_options(command, _OPTIONS)
+    return _with_options(command, _OPTIONS, _place)
 
 
 def placed_for_good(command: Callable[Concatenate[Place, P], None]) -> Callable[..., None]:
-    """The same for a command that runs until it is stopped: it has no --timeout."""
-    return _with_options(command, _OPTIONS[:-1])
+    """The same for a command that runs until it is stopped: it has no --timeout.
+
+    It makes the directory of a local warehouse; others say that there is none.
+    """
+    return _with_options(command, _OPTIONS[:-1], partial(_place, makes=True))
 
 
 def _with_options(
-    command: Callable[Concatenate[Place, P], None], options: tuple[tuple[str, Any, Any], ...]
+    command: Callable[Concatenate[Place, P], None],
+    options: tuple[tuple[str, Any, Any], ...],
+    place: Callable[..., Place],
 ) -> Callable[..., None]:
     _, *own = inspect.signature(command, eval_str=True).parameters.values()
     keyword = inspect.Parameter.KEYWORD_ONLY
@@ -138,7 +144,7 @@ def _with_options(
 
     def wrapped(**given: Any) -> None:
         of_place = {name: given.pop(name) for name, _, _ in options}
-        command(_place(**of_place), **given)  # type: ignore[call-arg]  # as its signature says
+        command(place(**of_place), **given)  # type: ignore[call-arg]  # as its signature says
 
     wrapped.__name__ = command.__name__
     wrapped.__doc__ = command.__doc__
@@ -154,10 +160,12 @@ def _place(
     namespace: str | None,
     bootstrap: str,
     timeout: float = DEFAULT_TIMEOUT,
+    *,
+    makes: bool = False,
 ) -> Place:
     file = _file(config)
     given = {"warehouse": warehouse, "catalog": catalog, "namespace": namespace}
-    return Place(bootstrap, timeout, file, _settings(file, given))
+    return Place(bootstrap, timeout, file, _settings(file, given, makes=makes))
 
 
 def _file(path: Path | None) -> TablesFile:
@@ -170,7 +178,7 @@ def _file(path: Path | None) -> TablesFile:
         raise typer.BadParameter(str(error), param_hint="--config") from None
 
 
-def _settings(file: TablesFile, given: dict[str, str | None]) -> WorkerSettings:
+def _settings(file: TablesFile, given: dict[str, str | None], *, makes: bool) -> WorkerSettings:
     from ottla.tables.errors import BadTableSetting
     from ottla.tables.settings import worker_settings
 
@@ -183,7 +191,10 @@ def _settings(file: TablesFile, given: dict[str, str | None]) -> WorkerSettings:
                 "a warehouse in an object store needs a catalogue", param_hint="--catalog"
             )
         directory = Path(place.removeprefix("file://"))
-        directory.mkdir(parents=True, exist_ok=True)
+        if makes:
+            directory.mkdir(parents=True, exist_ok=True)
+        elif not directory.is_dir():
+            fail(f"no tables in {directory}: it is no directory; --warehouse names another")
         where = f"sqlite:///{directory / 'catalog.db'}"
     try:
         registry = file.worker.get("ottla.table.registry.url")

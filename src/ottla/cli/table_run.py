@@ -52,6 +52,10 @@ def run(
 
     logging.basicConfig(format="ottla: %(message)s", level=logging.WARNING)
     names = None if topics is None else [one.strip() for one in topics.split(",")]
+    if names is not None and not all(names):
+        raise typer.BadParameter(
+            f"expected names such as a,b, got {topics!r}", param_hint="--topics"
+        )
     reached = _work(place, names, _shard(shard), metrics_port, once=once)
     if not once:
         return

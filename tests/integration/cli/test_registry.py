@@ -71,7 +71,9 @@ def test_a_subject_from_its_first_schema_to_its_end(
     assert run("mode", "orders-value", "--unset") == "READWRITE\n"
 
     assert run("delete", "orders-value", "2") == "deleted orders-value version 2\n"
+    assert "without --permanent first" in run("delete", "orders-value", "--permanent", status=1)
     run("delete", "orders-value")
+    assert "soft-deleted; --permanent deletes it" in run("delete", "orders-value", status=1)
     assert json.loads(run("delete", "orders-value", "--permanent", "--json"))["versions"] == [1, 2]
     assert "40401" in run("show", "orders-value", status=1)
 

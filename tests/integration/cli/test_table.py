@@ -105,6 +105,7 @@ def test_case_67_a_hole_is_something_wrong(place: Place) -> None:
     [
         (["status", "no-such-topic"], 1, "no-such-topic has no table"),
         (["run", "--once", "--topics", "no-such-topic"], 1, "no-such-topic has no table"),
+        (["run", "--once", "--topics", ""], 2, "expected names such as a,b, got ''"),
         (["resume", "t"], 2, "--replay or --accept"),
         (["run", "--once", "--config", "/no/such.toml"], 2, "cannot read"),
     ],
@@ -123,7 +124,7 @@ def test_no_broker_is_told_at_once(args: list[str], tmp_path: Path) -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))  # and does not listen
         address = f"127.0.0.1:{silent.getsockname()[1]}"
-        warehouse = f"file://{tmp_path}/w"
+        warehouse = f"file://{tmp_path}"
         result = CliRunner().invoke(
             app, ["table", *args, "--bootstrap", address, "--warehouse", warehouse]
         )
@@ -166,6 +167,15 @@ def test_a_catalogue_that_cannot_be_opened_is_told_in_one_line(
     shown = catalog.replace("geheim", "***")
     assert line.startswith(f"ottla: cannot open the catalogue {shown}: ")
     assert why in line
+
+
+def test_looking_makes_no_directory(tmp_path: Path) -> None:
+    """Fault: it made the directory of a mistyped warehouse."""
+    directory = tmp_path / "mistyped"
+    result = CliRunner().invoke(app, ["table", "status", "--warehouse", f"file://{directory}"])
+    said = f"ottla: no tables in {directory}: it is no directory; --warehouse names another\n"
+    assert (result.exit_code, result.stderr) == (1, said)
+    assert not directory.exists()
 
 
 def test_a_warehouse_elsewhere_needs_a_catalogue(place: Place) -> None:

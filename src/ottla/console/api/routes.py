@@ -23,7 +23,7 @@ from ottla.console.pages.details import number, watch_group, watch_queue, watch_
 from ottla.console.pages.doctor import doctor_view
 from ottla.console.pages.letters import letters_view
 from ottla.console.pages.messages import Asked, check_topic, query_of, read_page
-from ottla.console.pages.schemas import schema_view, schemas_view
+from ottla.console.pages.schemas import NoSubject, schema_view, schemas_view
 from ottla.console.pages.security import security_view
 from ottla.console.pages.shared import table_query
 from ottla.console.pages.tables import table_view, tables_view
@@ -58,6 +58,8 @@ if TYPE_CHECKING:
     from ottla.console.guard import Handler
 
 NDJSON: Final = "application/x-ndjson"
+NO_TOPIC: Final = "The cluster has no topic of this name."
+NO_QUEUE: Final = "The cluster has no queue of this name."
 
 
 def _json(view: object) -> Response:
@@ -89,7 +91,7 @@ async def topic_json(request: Request) -> Response:
     await watch_topic(watched, name)
     page = topic.page(watched.look(), watched.attention(), name, table_query(request))
     if not page.found:
-        raise Refused(404, "The cluster has no topic of this name.")
+        raise Refused(404, NO_TOPIC)
     return _json(page)
 
 
@@ -121,11 +123,16 @@ async def queue_json(request: Request) -> Response:
     await watch_queue(watched, name)
     page = queue.page(watched.look(), watched.attention(), name)
     if not page.found:
-        raise Refused(404, "The cluster has no queue of this name.")
+        raise Refused(404, NO_QUEUE)
     return _json(page)
 
 
 async def letters_json(request: Request) -> Response:
+    watched = console_of(request).cluster(request)
+    name = unslug(request.path_params["queue"])
+    await watch_queue(watched, name)
+    if not queue.page(watched.look(), watched.attention(), name).found:
+        raise Refused(404, NO_QUEUE)
     return _json(await letters_view(request))
 
 
@@ -138,7 +145,10 @@ async def schemas_json(request: Request) -> Response:
 
 
 async def schema_json(request: Request) -> Response:
-    return _json(await schema_view(request))
+    page = await schema_view(request)
+    if isinstance(page.versions, NoSubject):
+        raise Refused(404, page.versions.reason)
+    return _json(page)
 
 
 async def tables_json(request: Request) -> Response:
@@ -146,7 +156,11 @@ async def tables_json(request: Request) -> Response:
 
 
 async def table_json(request: Request) -> Response:
-    return _json(await table_view(request))
+    watched = console_of(request).cluster(request)
+    page = await table_view(request)
+    if page.row is None and page.topic not in watched.look().data.topics:
+        raise Refused(404, NO_TOPIC)
+    return _json(page)
 
 
 async def tier_json(request: Request) -> Response:

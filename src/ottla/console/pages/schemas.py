@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from ottla.console.app import console_of
@@ -32,10 +33,16 @@ MOST_VERSIONS: Final = 50
 """Versions of a subject that are listed, the newest; each is a request."""
 
 
+class NoSubject(Missing):
+    """The registry does not have it."""
+
+
 async def _asked(work: Awaitable[T]) -> T | Missing:
     try:
         return await work
     except RegistryRefused as error:
+        if error.status == HTTPStatus.NOT_FOUND:
+            return NoSubject(str(error))
         return Missing("not allowed" if error.status in (401, 403) else str(error))
     except SchemaError as error:
         return Missing(str(error))
