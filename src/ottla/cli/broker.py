@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 CONSOLE_ADDRESS = "127.0.0.1:9095"
 REGISTRY = "ottla.registry.listener"
+OWN_STORES = ("ssl.keystore.location", "ssl.keystore.certificate.chain")  # of a listener, too
 
 EXAMPLES = """
 Examples:
@@ -232,7 +233,8 @@ def _secured(
     try:
         from ottla.broker.running.secure import secured
 
-        made = secured(directory, listen, hosts)
+        own = any(key.endswith(OWN_STORES) for key in config.static)
+        made = secured(directory, listen, hosts, own_store=own)
     except ImportError as error:
         _fail(f"--secure needs {error.name}: pip install 'ottla[security]'")
     except OSError as error:

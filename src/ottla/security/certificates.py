@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 CA_NAME: Final = "Ottla dev CA"
 CA_DAYS: Final = 825
 LEAF_DAYS: Final = 397  # the most that browsers accept
+MAX_DAYS: Final = 36_500  # a century; a certificate's dates end with the year 9999
 BACKDATED: Final = timedelta(minutes=5)  # for clients whose clock is late
 MAX_COMMON_NAME: Final = 64  # of X.520
 PASSWORD_BYTES: Final = 18  # 24 characters
@@ -181,8 +182,10 @@ def _begun(
 ) -> x509.CertificateBuilder:
     from cryptography import x509
 
-    if days < 1:
-        raise CertificateProblem(f"a certificate is valid for at least a day, not {days}")
+    if not 1 <= days <= MAX_DAYS:
+        raise CertificateProblem(
+            f"a certificate is valid for 1 to {MAX_DAYS} days, a hundred years, not {days}"
+        )
     began = now or datetime.fromtimestamp(SYSTEM.wall(), UTC)
     ends = began + timedelta(days=days)
     return (
@@ -263,14 +266,18 @@ def _general_name(host: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ip_address(host))
     except ValueError:
-        pass
+        return x509.DNSName(host_name(host))
+
+
+def host_name(host: str) -> str:
+    """A name as certificates and DNS have it: xn--mnchen-3ya.example of münchen.example."""
     try:
         name = host if host.isascii() else host.encode("idna").decode()
     except UnicodeError:
         name = ""
     if not _HOST.fullmatch(name.lower()):
         raise CertificateProblem(f"{host!r} is neither a host name nor an address")
-    return x509.DNSName(name)
+    return name
 
 
 # -- files ----------------------------------------------------------------------------------------

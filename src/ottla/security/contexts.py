@@ -41,6 +41,8 @@ from ottla.security.tls_channel import READ_BYTES, State, TlsChannel
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from ottla.security.tls_channel import TlsFault
+
 PROTOCOLS: Final = ("TLSv1.2", "TLSv1.3")
 CLIENT_AUTH: Final = {
     "none": ssl.CERT_NONE,
@@ -438,9 +440,35 @@ class _Nowhere:
 
 def _shown_by(context: ssl.SSLContext, material: KeyMaterial) -> Certificate:
     """The certificate of a server context, as a client sees it that trusts exactly this one."""
+    theirs, fault = _met(context, material.chain[0])
+    if fault is not None:
+        raise BadSecuritySetting(
+            KEYS["keystore_location"], f"clients would refuse the certificate: {fault}"
+        )
+    assert theirs.peer is not None
+    return replace(_decoded(theirs.verified()), der=theirs.peer.der or b"")
+
+
+def refusal_of(context: ServerContext, authorities: Path) -> str | None:
+    """Why clients that trust this PEM file would refuse the certificate; None if they accept it.
+
+    Its names and dates are not looked at.
+    """
+    key = KEYS["truststore_location"]
+    try:
+        data = read_store(key, authorities)
+        trusted = trusted_of_pem(key, data.decode("ascii", "replace"))
+        fault = _met(context, "".join(trusted))[1]
+    except (BadSecuritySetting, ssl.SSLError) as error:
+        return f"{authorities} cannot be read: {error}"
+    return None if fault is None else str(fault)
+
+
+def _met(context: ssl.SSLContext, trusted: str) -> tuple[TlsChannel, TlsFault | None]:
+    """The end of a client that trusts these certificates, after its handshake, and what failed."""
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.check_hostname = False
-    client.load_verify_locations(cadata=material.chain[0])
+    client.load_verify_locations(cadata=trusted)
     client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | NO_CHECK_TIME
     ours, theirs = TlsChannel(context, server_side=True), TlsChannel(client, server_side=False)
     sink = _Nowhere()
@@ -451,13 +479,7 @@ def _shown_by(context: ssl.SSLContext, material: KeyMaterial) -> Certificate:
         theirs.received(to_client, sink)
         if not to_server and not to_client:
             break
-    fault = theirs.fault or ours.fault
-    if fault is not None:
-        raise BadSecuritySetting(
-            KEYS["keystore_location"], f"clients would refuse the certificate: {fault}"
-        )
-    assert theirs.peer is not None
-    return replace(_decoded(theirs.verified()), der=theirs.peer.der or b"")
+    return theirs, theirs.fault or ours.fault
 
 
 def _decoded(shown: dict[str, object]) -> Certificate:

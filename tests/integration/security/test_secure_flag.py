@@ -23,7 +23,7 @@ from ottla.client.security_properties import read_file
 from ottla.metadata.errors import ConfigError
 from ottla.metadata.security.first_users import parse_users, user_line
 from ottla.metadata.stores.sqlite import SqliteMetadataStore
-from ottla.security.certificates import Authority, write_authority, write_issued
+from ottla.security.certificates import Authority, read_shown, write_authority, write_issued
 from ottla.security.errors import CertificateProblem
 from tests.support.door_clients import Way, with_confluent
 from tests.support.doors import stored
@@ -215,6 +215,48 @@ def test_a_lost_authority_is_not_replaced_in_silence(tmp_path: Path, gone: list[
     shutil.rmtree(data / "tls")
     with secured(data) as (where, _):
         assert works(where, data)
+
+
+@pytest.mark.parametrize("kind", ["another", "junk", "not a CA"])
+@pytest.mark.parametrize("has_key", [True, False])
+def test_an_authority_that_did_not_sign_is_refused(
+    tmp_path: Path, kind: str, has_key: bool
+) -> None:
+    """Fault: the broker started, and no client that had this ca.pem could connect."""
+    settings(tmp_path, "127.0.0.1:0", [])
+    tls = tmp_path / "tls"
+    ca = tls / "ca.pem"
+    right = ca.read_bytes()
+    if not has_key:
+        (tls / "ca.key").unlink()
+    damaged = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+    junk = {"another": Authority.make().issued.chain, "junk": b"junk", "not a CA": damaged}
+    ca.write_bytes(junk[kind])
+    with pytest.raises(CertificateProblem, match=r"has not signed .* restore ca\.pem, or delete"):
+        settings(tmp_path, "127.0.0.1:0", [])
+    settings(tmp_path, "127.0.0.1:0", [], own_store=True)
+    ca.write_bytes(Authority.make().issued.chain + right)  # several, as when one is replaced
+    settings(tmp_path, "127.0.0.1:0", [])
+
+
+@pytest.mark.parametrize("host", ["*.example.com", "*", "0.0.0.0", "::", "a b", "ü" * 70])
+def test_a_host_that_nobody_can_connect_to_is_refused(tmp_path: Path, host: str) -> None:
+    """Fault: the broker told its clients a wildcard."""
+    with pytest.raises(CertificateProblem, match="name"):
+        settings(tmp_path / "data", "127.0.0.1:0", [host])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_host_is_told_as_its_certificate_has_it(tmp_path: Path) -> None:
+    """Fault: clients were told a name that their DNS and the certificate do not have."""
+    told = "xn--mnchen-3ya.example"
+    for _ in range(2):
+        found = settings(tmp_path, "127.0.0.1:9093", ["münchen.example"])
+        assert found["advertised.listeners"] == f"SASL_SSL://{told}:9093"
+        assert told in read_shown(tmp_path / "tls/server.pem")[0].names
+        made = (tmp_path / "tls/server.pem").read_bytes()
+    settings(tmp_path, "127.0.0.1:9093", ["münchen.example"])
+    assert (tmp_path / "tls/server.pem").read_bytes() == made
 
 
 @pytest.mark.parametrize("missing", [True, False])

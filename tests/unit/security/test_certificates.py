@@ -11,6 +11,7 @@ import pytest
 from cryptography import x509
 
 from ottla.security.certificates import (
+    MAX_DAYS,
     Authority,
     new_password,
     read_authority,
@@ -50,7 +51,7 @@ def test_19_serial_numbers_are_random() -> None:
 def test_19_a_leaf_ends_no_later_than_its_ca() -> None:
     ca = Authority.make("short", days=10)
     assert leaf_of(ca.server(["a"])).not_valid_after_utc == leaf_of(ca.issued).not_valid_after_utc
-    with pytest.raises(CertificateProblem, match="at least a day"):
+    with pytest.raises(CertificateProblem, match="1 to 36500 days"):
         ca.server(["a"], days=0)
 
 
@@ -174,3 +175,15 @@ def test_keys_are_not_in_reprs_and_passwords_are_long() -> None:
 def test_certificates_are_valid_a_little_before_now() -> None:
     leaf = leaf_of(authority().client("x"))
     assert leaf.not_valid_before_utc < datetime.now(UTC) - timedelta(minutes=4)
+
+
+@pytest.mark.parametrize("days", [MAX_DAYS + 1, 99_999_999])
+def test_days_have_a_bound(days: int) -> None:
+    """Fault: OverflowError."""
+    with pytest.raises(CertificateProblem, match="1 to 36500 days"):
+        Authority.make(days=days)
+
+
+def test_a_certificate_of_a_hundred_years() -> None:
+    leaf = leaf_of(Authority.make(days=MAX_DAYS).server(["a"], days=MAX_DAYS))
+    assert leaf.not_valid_after_utc - leaf.not_valid_before_utc > timedelta(days=MAX_DAYS)

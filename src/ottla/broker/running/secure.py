@@ -22,6 +22,7 @@ import secrets
 import socket
 import ssl
 import time
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
 
 from ottla.broker.access.listeners import WILDCARDS
@@ -31,12 +32,13 @@ from ottla.metadata.security.users import ScramCredential
 from ottla.properties import parse_properties
 from ottla.security.certificates import (
     Authority,
+    host_name,
     new_password,
     read_authority,
     write_authority,
     write_issued,
 )
-from ottla.security.contexts import TlsSettings, server_context
+from ottla.security.contexts import TlsSettings, refusal_of, server_context
 from ottla.security.errors import BadSecuritySetting, CertificateProblem
 from ottla.security.jaas import BadJaas, parse_jaas
 from ottla.security.scram import DEFAULT_ITERATIONS, MECHANISMS, SALT_BYTES, make_credential
@@ -63,11 +65,15 @@ _LOGIN_LINE: Final = re.compile(r"(?m)^sasl\.jaas\.config=.*[^\\\n]$")  # one th
 logger = logging.getLogger(__name__)
 
 
-def secured(directory: Path, listener: str | None, hosts: Sequence[str]) -> dict[str, str]:
+def secured(
+    directory: Path, listener: str | None, hosts: Sequence[str], *, own_store: bool = False
+) -> dict[str, str]:
     """Settings of a secured broker; makes what is missing. Blocks.
 
-    `listener` is where it listens, as HOST:PORT; `hosts` are further names of this machine.
+    `listener` is where it listens, as HOST:PORT; `hosts` are further names of this machine. With
+    `own_store` another certificate is configured, and ca.pem may be the authority of that one.
     """
+    hosts = [_reachable(host) for host in hosts]
     tls = directory / "tls"
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     _write_authority(tls)
@@ -75,6 +81,8 @@ def secured(directory: Path, listener: str | None, hosts: Sequence[str]) -> dict
     names = [*hosts, socket.gethostname(), "localhost", "127.0.0.1"]
     needed = [*hosts, names[0] if bound in WILDCARDS else bound]
     _write_server(tls, needed, [*names, *needed])
+    if not own_store:
+        _check_authority(tls)
     _write_admin(directory, tls)
     found = {
         "listeners": DEFAULT_LISTENER if listener is None else f"SASL_SSL://{listener}",
@@ -89,6 +97,19 @@ def secured(directory: Path, listener: str | None, hosts: Sequence[str]) -> dict
         port = found["listeners"].rpartition(":")[2]
         found["advertised.listeners"] = f"SASL_SSL://{told}:{port}"
     return found
+
+
+def _reachable(host: str) -> str:
+    """As clients are told it; the first one is advertised."""
+    if "*" in host or host in WILDCARDS:
+        raise CertificateProblem(
+            f"--host {host}: clients are told this name and cannot connect to it; give a name or "
+            "address of this machine, such as broker.example.com"
+        )
+    try:
+        return str(ip_address(host))
+    except ValueError:
+        return host_name(host)
 
 
 def admin_problem(directory: Path, image: MetadataImage) -> str | None:
@@ -196,6 +217,18 @@ def _write_server(tls: Path, needed: list[str], names: list[str]) -> None:
         return
     issued = read_authority(tls).server(list(dict.fromkeys(names)))
     write_issued(tls, "server", issued, force=True)
+
+
+def _check_authority(tls: Path) -> None:
+    """Clients that are given ca.pem must accept the broker."""
+    store = tls / "server.keystore.pem"
+    why = refusal_of(server_context(TlsSettings(keystore_location=str(store))), tls / "ca.pem")
+    if why is not None:
+        raise CertificateProblem(
+            f"{tls}/ca.pem has not signed {store}, so clients that have it would refuse the broker "
+            f"({why}); restore ca.pem, or delete {tls} to make everything anew and give the new "
+            "ca.pem to all clients"
+        )
 
 
 def _go_on_without_key(tls: Path, old: Certificate | None, needed: list[str]) -> None:
