@@ -190,8 +190,10 @@ def sentences() -> Iterator[None]:
     except (WrongProtocol, TlsFailed) as error:
         fail(error)
     except BrokerUnreachable as error:
-        # Its own advice is for programs.
-        what = str(error).partition(";")[0]
+        what, _, advice = str(error).partition("; ")
+        if "advertised.listeners" in advice:
+            fail(error)  # --bootstrap is right
+        # The advice is for programs.
         fail(f"{what}; is a broker running there? --bootstrap names another")
     except BrokenPipeError:
         raise  # how the command line ends when its output is closed

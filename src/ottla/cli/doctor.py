@@ -32,6 +32,7 @@ FREE_BYTES = 1 << 30
 SYNCS = 21
 SLOW_WRITE_SECONDS = 0.005  # disks that do not lie need a millisecond or less
 GIB = 1 << 30
+FIX = "the broker tells clients this address; set its advertised.listeners to one they can reach"
 
 EXAMPLES = """
 Examples:
@@ -72,7 +73,7 @@ def doctor(
     """Check this machine, this installation and a broker, and say what to fix."""
     checks = [_python(), *_extras(), _java(), _open_files(), *_disk(data_dir)]
     if bootstrap is not None:
-        checks.append(_broker(bootstrap, timeout))
+        checks += _broker(bootstrap, timeout)
     rows = [check._asdict() for check in checks]
     print_list("checks", rows, Check._fields, as_json=as_json)
     if any(check.verdict == "broken" for check in checks):
@@ -171,29 +172,42 @@ def _write_time(directory: Path) -> float:
     return sorted(times)[SYNCS // 2]
 
 
-def _broker(bootstrap: str, within: float) -> Check:
+def _broker(bootstrap: str, within: float) -> list[Check]:
+    """The broker, and each address that it tells its clients and that cannot be reached."""
     import asyncio
 
     from ottla.client.admin.admin import Admin
     from ottla.client.errors import ClientError
 
-    async def ask() -> tuple[ClusterDescription, int]:
+    async def reach(address: str) -> Check | None:
+        try:
+            async with Admin(address, api_timeout=within, security=security()) as admin:
+                await admin.connect()
+        except (ClientError, ValueError) as error:
+            what = str(error).partition("; ")[0]
+            return Check(f"advertised {address}", "broken", f"{_failing_step(error)}: {what}", FIX)
+        return None
+
+    async def ask() -> tuple[ClusterDescription, int, list[Check]]:
         async with Admin(bootstrap, api_timeout=within, security=security()) as admin:
             await admin.connect()
             cluster = await admin.describe_cluster()
             topics = await admin.list_topics()
-        return cluster, len(topics)
+        told = {str(broker.address) for broker in cluster.brokers} - set(bootstrap.split(","))
+        faults = [fault for fault in await asyncio.gather(*map(reach, sorted(told))) if fault]
+        return cluster, len(topics), faults
 
     name = f"broker {bootstrap}"
     try:
-        cluster, topics = asyncio.run(ask())
+        cluster, topics, faults = asyncio.run(ask())
     except (ClientError, ValueError) as error:
         what, _, advice = str(error).partition("; ")
-        return Check(name, "broken", f"{_failing_step(error)}: {what}", advice)
+        return [Check(name, "broken", f"{_failing_step(error)}: {what}", advice)]
     found = f"cluster {cluster.cluster_id}: {len(cluster.brokers)} node(s), {topics} topic(s)"
     if not topics and security().has_sasl:
-        return Check(name, "note", f"ACL: {found}", "the user may see no topic, or there is none")
-    return Check(name, "ok", found)
+        note = "the user may see no topic, or there is none"
+        return [Check(name, "note", f"ACL: {found}", note), *faults]
+    return [Check(name, "ok", found), *faults]
 
 
 def _failing_step(error: Exception) -> str:

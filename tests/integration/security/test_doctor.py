@@ -8,10 +8,15 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 import ottla
+from ottla.cli.common import sentences
 from ottla.cli.whole import app
+from ottla.client.cluster.cluster import Client
+from ottla.client.cluster.connection import Address, Connection
+from ottla.client.errors import BrokerUnreachable
 from ottla.security.certificates import Authority, read_authority
 from ottla.testing.secured import certificates
 
@@ -127,6 +132,41 @@ def test_the_step_that_fails_case_109(
     assert found["found"].startswith(step), found
     assert found["verdict"] == ("note" if step == "ACL: " else "broken")
     assert "canary" not in str(found)
+
+
+@pytest.mark.long
+def test_an_advertised_address_that_nobody_reaches() -> None:
+    """Fault: the doctor said nothing."""
+    told = "PLAINTEXT://127.0.0.1:1"
+    with ottla.EmbeddedBroker(config={"advertised.listeners": told}) as broker:
+        # The embedded broker's own idea of its address is the advertised one.
+        assert broker._node is not None
+        [(host, port)] = broker._node.addresses.values()
+        at = ("--bootstrap", f"{host}:{port}", "--timeout", "60")
+        result = CliRunner().invoke(app, ["doctor", "--json", *at])
+    assert result.exit_code == 1
+    [found] = [one for one in json.loads(result.stdout) if one["check"].startswith("advertised")]
+    assert (found["check"], found["verdict"]) == ("advertised 127.0.0.1:1", "broken")
+    assert found["found"].startswith("TCP: cannot connect to 127.0.0.1:1")
+    assert "advertised.listeners" in found["advice"]
+
+
+async def test_a_client_says_who_told_it_the_address(capsys: pytest.CaptureFixture[str]) -> None:
+    """Fault: commands blamed --bootstrap for an address of advertised.listeners."""
+    with pytest.raises(BrokerUnreachable) as refused:
+        await Connection(Address("127.0.0.1", 1), None, advertised=True).open(connect_timeout=60)
+    with pytest.raises(typer.Exit), sentences():
+        raise refused.value
+    said = capsys.readouterr().err
+    assert "cannot connect to 127.0.0.1:1: " in said
+    assert "a broker tells its clients this address: set its advertised.listeners" in said
+    assert "--bootstrap" not in said
+
+
+async def test_an_address_that_was_not_given_is_an_advertised_one() -> None:
+    async with Client("127.0.0.1:9092") as client:
+        assert not client._new_connection(client.bootstrap[0])._advertised
+        assert client._new_connection(Address("127.0.0.1", 1))._advertised
 
 
 def test_what_works_is_well(secure: ottla.EmbeddedBroker) -> None:

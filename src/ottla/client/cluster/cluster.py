@@ -418,6 +418,7 @@ class Client:
                 self._client_id,
                 max_versions=self._max_versions,
                 throttled=self._throttled,
+                advertised=address not in self.bootstrap,
             )
         from ottla.client.cluster.secure import SecureConnection
 
@@ -426,6 +427,7 @@ class Client:
             self._client_id,
             max_versions=self._max_versions,
             throttled=self._throttled,
+            advertised=address not in self.bootstrap,
             protection=self._protection,
             random=self._random,
         )

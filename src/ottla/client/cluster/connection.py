@@ -109,8 +109,10 @@ class Connection(asyncio.BufferedProtocol):
         max_response_bytes: int = MAX_RESPONSE_BYTES,
         max_versions: Mapping[int, int] | None = None,
         throttled: Throttled | None = None,
+        advertised: bool = False,
     ) -> None:
         self.address = address
+        self._advertised = advertised
         self.muted_until = -math.inf
         """Until when, by the loop's clock, the broker wants to be sent nothing."""
         self.versions: dict[int, Span] = {}
@@ -389,10 +391,14 @@ class Connection(asyncio.BufferedProtocol):
         self.features = {one.name: one.max_version_level for one in answer.finalized_features}
 
     def _unreachable(self, why: str) -> BrokerUnreachable:
-        return BrokerUnreachable(
-            f"cannot connect to {self.address}: {why}; see that a Kafka broker is up there, and "
-            "that bootstrap names its address"
-        )
+        if self._advertised:
+            advice = (
+                "a broker tells its clients this address: set its advertised.listeners to one that "
+                "they can reach"
+            )
+        else:
+            advice = "see that a Kafka broker is up there, and that bootstrap names its address"
+        return BrokerUnreachable(f"cannot connect to {self.address}: {why}; {advice}")
 
     def _write(self, parts: Parts) -> None:
         self._outbox.extend(_slices(parts))
