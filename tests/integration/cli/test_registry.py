@@ -48,6 +48,7 @@ def schema(tmp_path: Path) -> Callable[[str], str]:
     return write
 
 
+@pytest.mark.long
 def test_a_subject_from_its_first_schema_to_its_end(
     run: Run, schema: Callable[..., str], tmp_path: Path
 ) -> None:

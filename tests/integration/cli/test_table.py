@@ -55,6 +55,7 @@ def value(place: Place, *args: str) -> Any:
     return json.loads(result.stdout)
 
 
+@pytest.mark.long
 def test_a_table_is_written_shown_and_compared(place: Place) -> None:
     waiting = run(place, "status", place.topic)
     assert (waiting.exit_code, "not created yet" in waiting.stderr) == (1, True)
