@@ -169,10 +169,12 @@ class LoopMonitor:
             self._collecting += now - self._collection_began
 
     def _beat(self, ident: int, thread: int) -> None:
-        before = Usage.now(thread)
         self._answered.clear()
         collecting = self._collecting
         self._loop.call_soon_threadsafe(self._answer)
+        # After the question: what the loop does before it is asked, however long this thread has to
+        # wait for a processor meanwhile, is not to its blame.
+        before = Usage.now(thread)
         stall = Stall(0.0)
         late = self._limit
         while not self._answered.wait(late) and not self._stopping.is_set():

@@ -122,6 +122,29 @@ async def test_a_late_look_at_a_busy_loop_is_not_a_stall() -> None:
 
     monitor = LoopMonitor(asyncio.get_running_loop())
     monitor._answered = Late()
+    await _in_short_turns(monitor)
+    monitor.check()
+
+
+async def test_a_late_question_to_a_busy_loop_is_not_a_stall() -> None:
+    """Fault: what the loop did before it was asked counted, if the watching thread asked late."""
+    loop = asyncio.get_running_loop()
+
+    class Late:
+        is_running = loop.is_running
+
+        def call_soon_threadsafe(self, call: Callable[[], object]) -> None:
+            time.sleep(LONG)
+            loop.call_soon_threadsafe(call)
+
+    monitor = LoopMonitor(loop)
+    monitor._loop = Late()  # type: ignore[assignment]
+    await _in_short_turns(monitor)
+    monitor.check()
+
+
+async def _in_short_turns(monitor: LoopMonitor) -> None:
+    """Compute for some time, but never long in one turn, while the loop is watched."""
     monitor.start()
     end = time.thread_time() + 3 * LONG
     while time.thread_time() < end:
@@ -130,7 +153,6 @@ async def test_a_late_look_at_a_busy_loop_is_not_a_stall() -> None:
             pass
         await asyncio.sleep(0)
     monitor.stop()
-    monitor.check()
 
 
 async def test_garbage_collections_are_told() -> None:
