@@ -65,7 +65,15 @@ LONG = tuple(
         "unit/sharing/test_partition_search.py",
     )
 )
-FIRST = (HERE / "unit/wire/test_kernels.py", HERE / "unit/wire/test_arrow_encode.py")
+FIRST = tuple(
+    HERE / "unit" / name
+    for name in (
+        "wire/test_kernels.py",
+        "wire/test_arrow_encode.py",
+        "schemas/test_decode.py",
+        "schemas/test_encode.py",
+    )
+)
 """They compile the kernels and store them, so that the other workers need not compile them, too."""
 UNIT = (HERE / "unit",)
 """Last, as their names say: many short files, so that no worker ends long after the others."""

@@ -223,6 +223,7 @@ async def test_a_new_group_is_told_where_it_starts(
     assert not [one for one in caplog.records if "is new" in one.getMessage()]
 
 
+@pytest.mark.long
 async def test_locks_last_as_long_as_a_call(place: Place) -> None:
     await place.set_lock(LOCK_MS)
     await place.produce(*range(3))
@@ -358,6 +359,7 @@ async def test_what_cannot_be(own: Place) -> None:
 SLOW_LOCK_MS = 2500
 
 
+@pytest.mark.long
 async def test_a_slow_reader_keeps_its_records(place: Place) -> None:
     """Automatic renewal without a worker: by iteration, of which most records wait."""
     await place.set_lock(SLOW_LOCK_MS)

@@ -114,6 +114,7 @@ def test_54_too_many_at_once_are_refused_each(place: RightsBroker) -> None:
     assert not described(place)
 
 
+@pytest.mark.long
 def test_54_the_hundred_thousand_and_first_is_refused() -> None:
     with rights_broker() as place:
         for ten in range(10):

@@ -217,6 +217,7 @@ async def test_65_our_own_producer_waits_and_loses_nothing(slow: ottla.EmbeddedB
         assert [record.value async for record in reader.records()] == SLOW_VALUES
 
 
+@pytest.mark.long
 async def test_66_our_own_reader_waits_and_loses_nothing(slow: ottla.EmbeddedBroker) -> None:
     async with ottla.Reader(slow.bootstrap, "full", stop="latest") as reader:
         assert [record.value async for record in reader.records()] == SLOW_VALUES
@@ -226,6 +227,7 @@ async def test_66_our_own_reader_waits_and_loses_nothing(slow: ottla.EmbeddedBro
         assert reader.throttled_seconds > 0
 
 
+@pytest.mark.long
 async def test_66_our_own_consumer_waits_and_loses_nothing(slow: ottla.EmbeddedBroker) -> None:
     async with ottla.Consumer(slow.bootstrap, group=fresh("group"), topics=["full"]) as consumer:
         for _ in range(2):
@@ -237,6 +239,7 @@ async def test_66_our_own_consumer_waits_and_loses_nothing(slow: ottla.EmbeddedB
         assert consumer.throttled_seconds > 0
 
 
+@pytest.mark.long
 async def test_67_our_own_share_consumer_waits_and_acquires_each_record_once(
     slow: ottla.EmbeddedBroker,
 ) -> None:

@@ -148,6 +148,7 @@ async def test_questions_go_to_a_broker_that_does_not_wait() -> None:
             assert client.throttled_seconds == pytest.approx(2 * HOUR_MS / 1000)
 
 
+@pytest.mark.long
 async def test_an_admin_repeats_what_the_quota_refused_when_its_time_is_over() -> None:
     def answer(code: int, throttle_ms: int) -> CreateTopicsResponse:
         return CreateTopicsResponse(throttle_ms, [CreatableTopicResult("t", error_code=code)])

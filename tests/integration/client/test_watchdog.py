@@ -209,6 +209,7 @@ def client_of(bootstrap: str, kind: str, group: str) -> Any:
             )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "names"),
     [

@@ -268,6 +268,7 @@ def test_metrics_tell_who_leads_and_what_has_moved() -> None:
 FEW = {"offsets.topic.num.partitions": "3", "transaction.state.log.num.partitions": "3"}
 
 
+@pytest.mark.long
 def test_case_13_open_transactions_and_offsets_survive_both_ways(tmp_path: Path) -> None:
     port = free_base(3)
     addresses = ",".join(f"127.0.0.1:{port + 10 * node}" for node in range(4))

@@ -213,6 +213,7 @@ def test_case_13_one_node_becomes_four_and_four_become_one(tmp_path: Path) -> No
         assert broker.stop() == 0
 
 
+@pytest.mark.long
 def test_metrics_of_all_nodes_at_one_address(tmp_path: Path) -> None:
     port = free_port()
     options = ("--port", "0", "--metrics-port", str(port))

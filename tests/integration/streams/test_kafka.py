@@ -567,6 +567,7 @@ async def test_a_commit_after_eviction_is_not_said_to_be_durable(kafka: StreamBr
                 await consumer.commit()
 
 
+@pytest.mark.long
 @OTTLA
 @pytest.mark.parametrize("what", ["seek", "together"])
 def test_two_callbacks_in_one_read_do_not_abort_the_process(kafka: StreamBroker, what: str) -> None:
