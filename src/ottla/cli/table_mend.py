@@ -104,9 +104,13 @@ def reprocess(
     from pathlib import Path
     from tempfile import TemporaryDirectory
 
+    from ottla.schemas.reasons import Reason
     from ottla.tables.reprocessing import Reprocessing, Wanted
     from ottla.tables.warehouse import Warehouse
 
+    reasons = [one.label for one in Reason if one is not Reason.OK]
+    if reason is not None and reason not in reasons:
+        raise typer.BadParameter(f"expected one of {', '.join(reasons)}", param_hint="--reason")
     wanted = Wanted(reason, _microseconds(since))
 
     async def command(admin: Admin, tables: TableFormat, found: TopicSettings) -> str:

@@ -108,6 +108,7 @@ def test_case_67_a_hole_is_something_wrong(place: Place) -> None:
         (["run", "--once", "--topics", "no-such-topic"], 1, "no-such-topic has no table"),
         (["run", "--once", "--topics", ""], 2, "expected names such as a,b, got ''"),
         (["resume", "t"], 2, "--replay or --accept"),
+        (["reprocess", "t", "--reason", "bogus"], 2, "expected one of not_framed"),
         (["run", "--once", "--config", "/no/such.toml"], 2, "cannot read"),
     ],
 )
