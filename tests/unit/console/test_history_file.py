@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING
+
+import pytest
 
 from ottla.clock import Now
 from ottla.console.history import COARSE_MS, COARSE_SLOTS, History
@@ -12,26 +15,35 @@ from ottla.console.keeping import SAVE_SECONDS, Keeper, recent
 from tests.support.console_source import FakeSource
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from pathlib import Path
-
-    import pytest
 
 IN = ("cluster", "in_per_s")
 MIB = 1 << 20
 START = 1_000 * DAY_SLOTS
 
 
-def opened(path: Path, most: int = 128 * MIB) -> HistoryFile:
-    file = HistoryFile(path, most)
-    file.open(1_000)
-    return file
+@pytest.fixture
+def opened() -> Iterator[Callable[..., HistoryFile]]:
+    """Opens files; they are closed after the test."""
+    with ExitStack() as stack:
+
+        def opened(path: Path, most: int = 128 * MIB) -> HistoryFile:
+            file = HistoryFile(path, most)
+            file.open(1_000)
+            stack.callback(file.close)
+            return file
+
+        yield opened
 
 
 def points(first: int, count: int) -> list[Point]:
     return [Point(first + index, float(index), float(index) + 0.5) for index in range(count)]
 
 
-def test_points_come_back_over_blocks_and_gaps(tmp_path: Path) -> None:
+def test_points_come_back_over_blocks_and_gaps(
+    tmp_path: Path, opened: Callable[..., HistoryFile]
+) -> None:
     file = opened(tmp_path / "state" / "history.sqlite")
     first = START + BLOCK_SLOTS - 3
     saved = points(first, 10)
@@ -51,7 +63,7 @@ def test_points_come_back_over_blocks_and_gaps(tmp_path: Path) -> None:
 
 
 def test_case_66_a_damaged_file_is_set_aside(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, opened: Callable[..., HistoryFile], caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "history.sqlite"
     path.write_bytes(b"this is no database" * 100)
@@ -61,7 +73,7 @@ def test_case_66_a_damaged_file_is_set_aside(
     assert (tmp_path / "history.sqlite.damaged-1000").read_bytes().startswith(b"this is no")
     assert "kept as" in caplog.text
     file.close()
-    with sqlite3.connect(path) as database:
+    with closing(sqlite3.connect(path)) as database, database:
         database.execute("UPDATE points SET data = x'00'")
     again = opened(path)
     assert again.load("a", START, START, 10) == []
@@ -69,7 +81,7 @@ def test_case_66_a_damaged_file_is_set_aside(
 
 
 def test_case_66_a_full_disk_costs_points_and_nothing_else(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, opened: Callable[..., HistoryFile], caplog: pytest.LogCaptureFixture
 ) -> None:
     file = opened(tmp_path / "history.sqlite")
     database = file._database
@@ -87,7 +99,9 @@ def test_case_66_a_full_disk_costs_points_and_nothing_else(
     assert len(file.load("a", START, START + 100, 1000)) == 200
 
 
-def test_case_66_a_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+def test_case_66_a_directory_that_cannot_be_made_is_told(
+    tmp_path: Path, opened: Callable[..., HistoryFile]
+) -> None:
     (tmp_path / "state").write_text("a file")
     file = opened(tmp_path / "state" / "history.sqlite")
     assert file.problem
@@ -96,7 +110,7 @@ def test_case_66_a_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None
     file.close()
 
 
-def test_old_days_go(tmp_path: Path) -> None:
+def test_old_days_go(tmp_path: Path, opened: Callable[..., HistoryFile]) -> None:
     file = opened(tmp_path / "history.sqlite")
     for day in range(KEPT_DAYS + 3):
         slot = START + day * DAY_SLOTS
@@ -107,7 +121,9 @@ def test_old_days_go(tmp_path: Path) -> None:
     assert kept[-1].slot == last
 
 
-def test_the_oldest_day_goes_first_where_there_is_no_room(tmp_path: Path) -> None:
+def test_the_oldest_day_goes_first_where_there_is_no_room(
+    tmp_path: Path, opened: Callable[..., HistoryFile]
+) -> None:
     most = MIB // 4
     file = opened(tmp_path / "history.sqlite", most)
     for day in range(10):
@@ -161,7 +177,9 @@ def test_case_66_a_restart_goes_on_where_it_was() -> None:
     assert other.last(IN, 10_000_000) is None
 
 
-async def test_history_is_kept_by_the_cluster_s_id(tmp_path: Path) -> None:
+async def test_history_is_kept_by_the_cluster_s_id(
+    tmp_path: Path, opened: Callable[..., HistoryFile]
+) -> None:
     """Case 17: another cluster under the name has another history."""
     source = FakeSource()
     cluster = source.cluster_of()
