@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +20,7 @@ from ottla.broker.running.table_worker import (
     runs_here,
     settings_of,
 )
+from ottla.broker.running.watched import Watch
 from ottla.log.checkpoints import TopicPartition
 from ottla.log.config import LogConfig
 from ottla.log.retention import Hold
@@ -41,6 +43,22 @@ def test_case_71_pauses_grow_from_one_second_to_sixty() -> None:
     assert found == [1, 2, 4, 8, 16, 32, LONGEST_PAUSE, LONGEST_PAUSE]
     pauses.ended(STEADY_SECONDS, now)
     assert pauses.wait(now) == FIRST_PAUSE
+
+
+def test_who_wakes_the_watch_of_a_stopped_node_writes_to_nobody() -> None:
+    """Fault: an image that changed while the node stopped was told by a closed descriptor, whose
+    number another file may have."""
+    watch = Watch()
+    watch.close()
+    out, into = os.pipe()  # most likely these are the numbers of the watch's own pipe
+    os.set_blocking(out, False)
+    try:
+        watch.wake()
+        with pytest.raises(BlockingIOError):
+            os.read(out, 1)
+    finally:
+        os.close(out)
+        os.close(into)
 
 
 def image(leader: int | None, *fenced: bool) -> Any:
@@ -151,6 +169,16 @@ def hold_with(positions: dict[str, Position], *, looked: bool = True) -> TableHo
     hold._positions = positions
     hold._has_looked = looked
     return hold
+
+
+async def test_all_is_held_until_pointers_of_a_topic_made_anew_are_read() -> None:
+    """Fault: tables that begin at the end were not held if that first read failed."""
+    hold = hold_with({"orders": HERE})
+    hold._topic_id = random_topic_id()  # of a pointers' topic that was deleted since
+    topics: Any = hold._cluster.image.topics_by_name
+    topics[POINTER_TOPIC] = SimpleNamespace(topic_id=random_topic_id())
+    await hold.look()  # there are no workers that could read
+    assert hold.of(TopicPartition("orders", 0), LATE) == Hold(0, 100)
 
 
 KEPT = LogConfig(ottla_table_enable=True, ottla_table_hold_bytes=100)

@@ -105,6 +105,7 @@ class TableHold:
         topic_id = None if topic is None else topic.topic_id
         if topic_id != self._topic_id:
             self._topic_id, self._next, self._positions = topic_id, 0, {}
+            self._has_looked = False
         try:
             if topic_id is not None:
                 await self._read(topic_id)

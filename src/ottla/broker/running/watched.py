@@ -11,6 +11,7 @@ import json
 import os
 import selectors
 import subprocess
+import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -38,6 +39,8 @@ class Watch:
 
     def __init__(self) -> None:
         self._wake_out, self._wake_in = os.pipe()
+        self._lock = threading.Lock()
+        self._is_closed = False
         self._child: subprocess.Popen[bytes] | None = None
 
     @property
@@ -47,13 +50,18 @@ class Watch:
         return None if child is None else child.pid
 
     def wake(self) -> None:
-        """End the current wait. From any thread."""
-        os.write(self._wake_in, b".")
+        """End the current wait. From any thread, also after `close`."""
+        with self._lock:
+            # The number of a closed descriptor may be that of a log's file by now.
+            if not self._is_closed:
+                os.write(self._wake_in, b".")
 
     def close(self) -> None:
         """Nobody waits any more."""
-        os.close(self._wake_in)
-        os.close(self._wake_out)
+        with self._lock:
+            self._is_closed = True
+            os.close(self._wake_in)
+            os.close(self._wake_out)
 
     def wait(self, fds: Sequence[int] = (), seconds: float | None = None) -> bool:
         """Whether one of the descriptors is ready; False after `wake` or the time."""
