@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.testclient import TestClient
 
 from ottla.console import door
-from ottla.console.accounts import Cost, Hashed, Role, add_token, add_user, read_users
+from ottla.console.accounts import Cost, Hashed, Role, Users, add_token, add_user, read_users
 from ottla.console.app import page_tag
 from ottla.console.login import LOGIN_SECONDS
 from ottla.console.pages.tails import tail_events
@@ -256,6 +256,24 @@ def test_a_changed_users_file_ends_logins(client: TestClient, settings: Settings
     assert client.get("/api/v1/openapi.json").status_code == 200
     add_user(file, "anna", Role.ADMIN, Hashed.of("another", cost=CHEAP))
     console.door.replace_users(read_users(file))
+    assert client.get("/api/v1/openapi.json").status_code == 401
+
+
+def test_a_password_that_is_replaced_while_it_is_checked_is_wrong(
+    client: TestClient, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    console = client.app.state.console  # type: ignore[attr-defined]
+    file = Path(settings.users_file)
+    check = Users.check
+
+    def checked(users: Users, name: str, password: str) -> Role | None:
+        found = check(users, name, password)
+        add_user(file, "anna", Role.ADMIN, Hashed.of("another", cost=CHEAP))
+        console.door.replace_users(read_users(file))
+        return found
+
+    monkeypatch.setattr(Users, "check", checked)
+    assert log_in(client).status_code == 401
     assert client.get("/api/v1/openapi.json").status_code == 401
 
 

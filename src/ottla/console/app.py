@@ -124,7 +124,10 @@ class Console:
             raise Refused(
                 403, "Each person sees the clusters as a user of their own here: log in by name."
             )
-        return self.owners.of(login, self.clock.monotonic())
+        found = self.owners.of(login, self.clock.monotonic())
+        if found is None:  # it ended while the request was read
+            raise Refused(401, "The login is over; log in again.")
+        return found
 
     def find_person(self, request: Request) -> Person | None:
         """Who asks; None: nobody whom we know."""

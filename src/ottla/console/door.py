@@ -160,7 +160,10 @@ async def _checked(console: Console, name: str, password: str) -> str | None:
         async with console.hashing:
             users = door.users
             role = await asyncio.to_thread(users.check, name, password)
-        return None if role is None else door.logins.open(name, console.clock.monotonic())
+        # The file may have got another password for the user while this one was checked.
+        if role is None or not door.users.has_same(users, name):
+            return None
+        return door.logins.open(name, console.clock.monotonic())
     finally:
         console.checking -= 1
 

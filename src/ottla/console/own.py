@@ -56,11 +56,13 @@ class Owners:
         except UnsupportedSecurity as error:  # such as an empty password
             raise WrongLogin from error
         asked = [one for one in clusters.values() if one.cluster.settings.security.has_sasl]
-        answers = await asyncio.gather(
-            *(one.client.connection_to("any") for one in asked), return_exceptions=True
-        )
-        for one in clusters.values():
-            self._close(one)
+        try:
+            answers = await asyncio.gather(
+                *(one.client.connection_to("any") for one in asked), return_exceptions=True
+            )
+        finally:  # also if the person has gone meanwhile
+            for one in clusters.values():
+                self._close(one)
         failed = [one for one in answers if isinstance(one, BaseException)]
         if len(failed) < len(answers):
             return
@@ -72,9 +74,11 @@ class Owners:
     def add(self, login: str, name: str, password: str, now: float) -> None:
         self._own[login] = _Own(name, password, now)
 
-    def of(self, login: str, now: float) -> Mapping[str, Watched]:
-        """The clusters of a login, opened if they are not."""
-        own = self._own.pop(login)
+    def of(self, login: str, now: float) -> Mapping[str, Watched] | None:
+        """The clusters of a login, opened if they are not; None if the login is over."""
+        own = self._own.pop(login, None)
+        if own is None:
+            return None
         self._own[login] = own  # the last to go
         own.last = now
         if own.clusters is None:
