@@ -119,6 +119,24 @@ class Security:
 
         return librdkafka_properties(self)
 
+    def bearer(self) -> tuple[str, float] | None:
+        """Internal: a token and when it expires, for HTTP; None without OAUTHBEARER. Blocks."""
+        if self.sasl_mechanism != "OAUTHBEARER":
+            return None
+        import asyncio
+
+        from ottla.client.cluster.protection import asked_token
+
+        return asyncio.run(asked_token(self))
+
+    def context(self) -> ssl.SSLContext:
+        """Internal: for TLS, with the client's certificate if there is one. Reads files."""
+        if self.ssl_context is not None:
+            return self.ssl_context
+        from ottla.client.cluster.protection import context_of
+
+        return context_of(self)
+
     def check_address(self, host: str) -> None:
         """Internal: refuse to send a password in the clear to another machine."""
         if (

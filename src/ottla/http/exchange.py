@@ -28,6 +28,8 @@ class Exchange:
     def __init__(self, limits: Limits, host: str = "") -> None:
         self._limits = limits
         self._host = host
+        self.certificate: bytes | None = None
+        """Of the client, in DER, once a TLS handshake has verified it."""
         self._h11 = h11.Connection(h11.SERVER, max_incomplete_event_size=limits.head_bytes)
         self._head: h11.Request | None = None
         self._body = bytearray()
@@ -45,6 +47,11 @@ class Exchange:
     @property
     def is_over(self) -> bool:
         return self._ended or self._h11.our_state in (h11.MUST_CLOSE, h11.CLOSED, h11.ERROR)
+
+    @property
+    def arrived_bytes(self) -> int:
+        """Of the body of a request that is not whole yet."""
+        return len(self._body)
 
     def received(self, data: bytes) -> None:
         """Take bytes of the client; none at all means that it sends no more."""
@@ -122,6 +129,7 @@ class Exchange:
         head = self._head
         assert head is not None
         path, _, query = head.target.partition(b"?")
+        body, self._body = bytes(self._body), bytearray()
         headers: dict[str, str] = {}
         for name, value in head.headers:
             key, text = name.decode("ascii"), value.decode("latin-1")
@@ -131,8 +139,9 @@ class Exchange:
             segments=_segments(path),
             query=query.decode("ascii"),
             headers=headers,
-            body=bytes(self._body),
+            body=body,
             host=self._host,
+            certificate=self.certificate,
         )
 
     @staticmethod

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
+SHORT_BODY: Final = 64 * KIB
+"""Nearly all schemas are shorter. Of 256 connections that is 16 MiB."""
 PLAIN_TEXT: Final = "text/plain; charset=utf-8"
 JSON: Final = "application/json"
 
@@ -25,8 +27,12 @@ class Limits:
     """Request line and headers together."""
     headers: int = 64
     body_bytes: int = 5 * MIB
+    long_bodies_bytes: int = 64 * MIB
+    """Of all bodies beyond `SHORT_BODY` that have come and are not answered yet; one more is
+    refused. So strangers, who are asked for a password only when their request is whole, cannot
+    fill the memory, and short requests are always taken."""
     connections: int = 256
-    """Of all clients; one more is closed at once."""
+    """Of all clients; one more is closed at once. `Admission` may have further limits."""
     request_seconds: float = 10.0
     """From the first byte of a request to its last, and for a client to read its answer."""
     idle_seconds: float = 30.0
@@ -44,6 +50,8 @@ class Request:
     body: bytes = b""
     host: str = ""
     """The address that the client came from."""
+    certificate: bytes | None = field(default=None, repr=False)
+    """What the client has shown in the TLS handshake, verified, in DER; None if nothing."""
     parameters: Mapping[str, str] = field(default_factory=dict)
     """Of the route: `/subjects/{subject}` gives `subject`."""
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from ottla.http.exchange import Exchange
-from ottla.http.messages import Answer, Refused
+from ottla.http.messages import SHORT_BODY, Answer, Refused
 
 if TYPE_CHECKING:
     import socket
@@ -26,6 +26,16 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
+class Admission(Protocol):
+    """Which new connections are let in, beside `Limits.connections`."""
+
+    def opened(self, host: str) -> bool:
+        """Whether there is room for a connection from this address; it is counted if so."""
+
+    def closed(self, host: str) -> None:
+        """A connection that was let in is gone."""
+
+
 class HttpServer:
     """`await server.start(sockets)` serves the routes; `await server.close()` ends it."""
 
@@ -36,6 +46,7 @@ class HttpServer:
         tls: Callable[[], ssl.SSLContext] | None = None,
         told: Callable[[Refused], Answer] = lambda refused: refused.answer,
         count: Callable[[Answer], None] = lambda _: None,
+        admission: Admission | None = None,
     ) -> None:
         """`tls` is asked at every connection, so that it can give a renewed certificate.
 
@@ -46,8 +57,10 @@ class HttpServer:
         self.told = told
         self.count = count
         self._tls = tls
+        self._admission = admission
         self._servers: list[asyncio.Server] = []
         self._connections: set[Connection] = set()
+        self._long_bytes = 0  # of the bodies that count towards `long_bodies_bytes`
 
     async def start(self, sockets: Sequence[socket.socket]) -> None:
         loop = asyncio.get_running_loop()
@@ -74,11 +87,24 @@ class HttpServer:
         """Whether there is room for it."""
         if len(self._connections) >= self._limits.connections:
             return False
+        if self._admission is not None and not self._admission.opened(connection.host):
+            return False
         self._connections.add(connection)
         return True
 
     def closed(self, connection: Connection) -> None:
-        self._connections.discard(connection)
+        if connection not in self._connections:
+            return  # there was no room for it
+        self._connections.remove(connection)
+        if self._admission is not None:
+            self._admission.closed(connection.host)
+
+    def hold(self, more: int) -> bool:
+        """Whether there is memory for so many bytes of long bodies; they are counted if so."""
+        if more > 0 and self._long_bytes + more > self._limits.long_bodies_bytes:
+            return False
+        self._long_bytes += more
+        return True
 
 
 class Connection(asyncio.Protocol):
@@ -89,8 +115,11 @@ class Connection(asyncio.Protocol):
         self._exchange = Exchange(limits)
         self._deadline: asyncio.TimerHandle | None = None
         self._arriving = False
+        self._long_bytes = 0
         self._drained = asyncio.Event()
         self._drained.set()
+        self.host = ""
+        """The address of the client, once it is connected."""
         self.task: asyncio.Task[None] | None = None
 
     # -- what the event loop calls ----------------------------------------------------------------
@@ -98,15 +127,17 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports have all methods of asyncio's, and another base.
         self._transport = cast("asyncio.Transport", transport)
+        peer = transport.get_extra_info("peername")
+        self.host = str(peer[0]) if peer else ""
         if not self._server.opened(self):
             self._transport.abort()
             return
-        peer = transport.get_extra_info("peername")
-        self._exchange = Exchange(self._limits, str(peer[0]) if peer else "")
+        self._exchange = Exchange(self._limits, self.host)
         self._wait_for_bytes()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._server.closed(self)
+        self._hold(0)
         self._stop_waiting()
         self._drained.set()
         if self.task is not None:
@@ -139,7 +170,11 @@ class Connection(asyncio.Protocol):
         except Refused as refused:
             self._send_last(self._server.told(refused))
             return
-        if request is not None:
+        size = self._exchange.arrived_bytes if request is None else len(request.body)
+        if not self._hold(size):
+            full = Refused(503, "too many long requests at once", ("Retry-After", "1"))
+            self._send_last(self._server.told(full))
+        elif request is not None:
             self._stop_waiting()
             self._transport.pause_reading()
             self.task = asyncio.get_running_loop().create_task(self._serve(request))
@@ -158,6 +193,7 @@ class Connection(asyncio.Protocol):
             logger.exception("%s %s failed", request.method, request.path[:200])
             answer = self._server.told(Refused(500, "the server failed; its log says why"))
         self._server.count(answer)
+        self._hold(0)
         self._write(self._exchange.answered(answer))
         try:
             await asyncio.wait_for(self._drained.wait(), self._limits.request_seconds)
@@ -169,6 +205,14 @@ class Connection(asyncio.Protocol):
         elif not self._transport.is_closing():
             self._transport.resume_reading()
             self._advance()
+
+    def _hold(self, size: int) -> bool:
+        """Count a body of this size in place of the one before."""
+        size = size if size > SHORT_BODY else 0
+        if not self._server.hold(size - self._long_bytes):
+            return False
+        self._long_bytes = size
+        return True
 
     def _send_last(self, answer: Answer) -> None:
         self._stop_waiting()

@@ -35,6 +35,8 @@ class TlsConnection(Connection):
         self._channel.received(data, self)
         self._flush()
         if self._plain:
+            assert self._channel.peer is not None, "plain bytes come after the handshake"
+            self._exchange.certificate = self._channel.peer.der
             plain = bytes(self._plain)
             self._plain.clear()
             super().data_received(plain)

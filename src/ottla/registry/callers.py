@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ottla.registry.errors import Code, RegistryError
 from ottla.registry.names import split
+
+if TYPE_CHECKING:
+    from ottla.http.messages import Answer, Request
+    from ottla.http.routes import Handler
 
 
 class Action(Enum):
@@ -28,6 +32,9 @@ class Caller(Protocol):
     def changed(self, api: str, subject: str, outcome: str) -> None:
         """It changed something, or tried to."""
 
+    async def answer(self, request: Request, handler: Handler) -> Answer:
+        """What the handler answers; `Refused` to a caller that is over a quota."""
+
 
 class Anybody:
     """May do everything."""
@@ -43,6 +50,9 @@ class Anybody:
 
     def changed(self, api: str, subject: str, outcome: str) -> None:
         pass
+
+    async def answer(self, request: Request, handler: Handler) -> Answer:
+        return await handler(request)
 
 
 def need(caller: Caller, api: str, action: Action, subject: str) -> None:

@@ -34,8 +34,9 @@ if TYPE_CHECKING:
 
 Identify = Callable[[Request], Awaitable[Caller]]
 """Who asks; `Refused` if that cannot be told and must be."""
-PassOn = Callable[[Request], Awaitable[Answer | None]]
-"""The answer of the node that decides; None if it is this one."""
+PassOn = Callable[[Request, Any], Awaitable[Answer | None]]
+"""Of a request and its caller, as `Identify` has made it: the answer of the node that decides; None
+if it is this one."""
 SUBJECTS_A_TURN: Final = 1000
 """Names that are looked at before others have their turn on the event loop, about a millisecond."""
 
@@ -419,7 +420,7 @@ async def merged(parts: list[list[str]]) -> list[str]:
     return parts[0] if parts else []
 
 
-async def _stays_here(request: Request) -> Answer | None:
+async def _stays_here(request: Request, caller: Caller) -> Answer | None:
     return None
 
 
@@ -447,8 +448,11 @@ def _handler(
 
     async def handle(request: Request) -> Answer:
         caller = await identify(request)
+        return await caller.answer(request, partial(serve, caller))
+
+    async def serve(caller: Caller, request: Request) -> Answer:
         try:
-            elsewhere = await pass_on(request)
+            elsewhere = await pass_on(request, caller)
         except RegistryError as error:
             return failure(request, error)
         if elsewhere is not None:
@@ -462,7 +466,7 @@ def _handler(
             # As with the first schema of all, if the topic that is made for it is another node's.
             outcome = "passed on"
             try:
-                return await pass_on(request) or failure(request, error)
+                return await pass_on(request, caller) or failure(request, error)
             except RegistryError as refused:
                 return failure(request, refused)
         except RegistryError as error:

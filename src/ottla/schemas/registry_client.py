@@ -26,7 +26,6 @@ from urllib.parse import quote, urlencode, urlsplit
 from ottla.schemas.model import Kind, Reference, Schema, SchemaError
 
 if TYPE_CHECKING:
-    import os
     import ssl
     from collections.abc import Mapping, Sequence
     from types import TracebackType
@@ -36,6 +35,8 @@ MAX_ANSWER: Final = 64 * 1024 * 1024
 """A list of all schemas may be long; more is no answer of a registry."""
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 2.0
+TOKEN_LIFE_USED: Final = 0.8
+"""A token is asked for anew after this part of its life."""
 MAX_IDLE: Final = 4
 """Connections that are kept while nobody uses them."""
 SHOWN: Final = 200
@@ -60,18 +61,17 @@ class RegistryUnreachable(SchemaError):
 
 
 class Protected(Protocol):
-    """What is used of `ottla.Security`: user, password, and whom to trust."""
+    """What is used of `ottla.Security`: who asks, and whom to trust."""
 
     @property
     def sasl_username(self) -> str | None: ...
     @property
     def sasl_password(self) -> str | None: ...
-    @property
-    def ssl_ca(self) -> str | os.PathLike[str] | None: ...
-    @property
-    def ssl_context(self) -> ssl.SSLContext | None: ...
-    @property
-    def ssl_check_hostname(self) -> bool: ...
+    def bearer(self) -> tuple[str, float] | None:
+        """A token and when it expires, in seconds since 1970; None without one. Blocks."""
+
+    def context(self) -> ssl.SSLContext:
+        """For TLS, with the client's certificate if there is one. Reads files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +114,7 @@ class BlockingRegistry:
         if security is not None and user is not None:
             basic = b64encode(f"{user}:{security.sasl_password or ''}".encode()).decode()
             self._headers["Authorization"] = f"Basic {basic}"
+        self._token_until = 0.0
         self._idle: list[http.client.HTTPConnection] = []
         self._lock = threading.Lock()
         self._closed = False
@@ -131,7 +132,7 @@ class BlockingRegistry:
         pause = FIRST_PAUSE
         while True:
             try:
-                status, answer = self._exchange(method, target, data)
+                status, answer = self._exchange(method, target, data, self._authorized())
             except (OSError, http.client.HTTPException) as error:
                 why = str(error) or type(error).__name__
                 failure: SchemaError = RegistryUnreachable(
@@ -158,18 +159,33 @@ class BlockingRegistry:
         for connection in idle:
             connection.close()
 
-    def _exchange(self, method: str, target: str, data: bytes | None) -> tuple[int, bytes]:
+    def _authorized(self) -> Mapping[str, str]:
+        """The headers, with a token that has some of its life left."""
+        now = time.time()
+        if self._security is not None and now >= self._token_until:
+            found = self._security.bearer()
+            if found is None:
+                self._token_until = float("inf")
+            else:
+                token, expires_at = found
+                self._headers = {**self._headers, "Authorization": f"Bearer {token}"}
+                self._token_until = now + TOKEN_LIFE_USED * (expires_at - now)
+        return self._headers
+
+    def _exchange(
+        self, method: str, target: str, data: bytes | None, headers: Mapping[str, str]
+    ) -> tuple[int, bytes]:
         connection, is_new = self._connection()
         try:
             try:
-                connection.request(method, target, data, self._headers)
+                connection.request(method, target, data, headers)
                 response = connection.getresponse()
             except (http.client.RemoteDisconnected, ConnectionError):
                 if is_new:
                     raise
                 # It was closed while nobody used it. Nothing of the request has been answered.
                 connection.close()
-                connection.request(method, target, data, self._headers)
+                connection.request(method, target, data, headers)
                 response = connection.getresponse()
             with response:
                 answer = response.read(MAX_ANSWER + 1)
@@ -192,7 +208,12 @@ class BlockingRegistry:
         if not self._tls:
             return http.client.HTTPConnection(self._host, self._port, timeout=self._timeout), True
         if self._context is None:
-            self._context = _context(self._security)
+            if self._security is None:
+                from ottla.security.contexts import TlsSettings, client_context
+
+                self._context = client_context(TlsSettings())
+            else:
+                self._context = self._security.context()
         return http.client.HTTPSConnection(
             self._host, self._port, timeout=self._timeout, context=self._context
         ), True
@@ -206,7 +227,11 @@ class BlockingRegistry:
 
 
 class SchemaRegistry:
-    """`security` has user, password and CA: the same value that other clients take."""
+    """`security` says who asks (user and password, token or certificate) and whom to trust.
+
+    It is the value that other clients take. A `token` function is called in a thread, with an
+    event loop of its own.
+    """
 
     def __init__(
         self, url: str, *, security: Protected | None = None, timeout: float = 10.0
@@ -435,19 +460,3 @@ def _failure(url: str, status: int, found: _Json | None, answer: bytes) -> Schem
             return RegistryRefused(status, code, message)
     shown = answer[:SHOWN].decode(errors="replace")
     return RegistryUnreachable(f"{url} is no schema registry: status {status}, {shown!r}")
-
-
-def _context(security: Protected | None) -> ssl.SSLContext:
-    from os import fspath
-
-    from ottla.security.contexts import TlsSettings, client_context
-
-    if security is None:
-        return client_context(TlsSettings())
-    if security.ssl_context is not None:
-        return security.ssl_context
-    trust = None if security.ssl_ca is None else fspath(security.ssl_ca)
-    settings = TlsSettings(truststore_location=trust)
-    if trust is not None and "-----BEGIN" in trust:
-        settings = TlsSettings(truststore_certificates=trust)
-    return client_context(settings, check_hostname=security.ssl_check_hostname)

@@ -14,7 +14,6 @@ from ottla.security.secrets import Fence, SecretRefused, with_secrets
 from ottla.spark.errors import BadOption
 
 if TYPE_CHECKING:
-    import os
     import ssl
     from collections.abc import Mapping
 
@@ -87,17 +86,11 @@ class _Login:
         self.sasl_username: str | None = user
         self.sasl_password: str | None = password
 
-    @property
-    def ssl_ca(self) -> str | os.PathLike[str] | None:
-        return self._security.ssl_ca
+    def bearer(self) -> None:
+        return None
 
-    @property
-    def ssl_context(self) -> ssl.SSLContext | None:
-        return self._security.ssl_context
-
-    @property
-    def ssl_check_hostname(self) -> bool:
-        return self._security.ssl_check_hostname
+    def context(self) -> ssl.SSLContext:
+        return self._security.context()
 
 
 async def _asked(client: ClientSettings) -> str | None:

@@ -15,7 +15,11 @@ if TYPE_CHECKING:
 
 
 class SchemaRegistry(Twin[AsyncSchemaRegistry]):
-    """`security` has user, password and CA: the same value that other clients take."""
+    """`security` says who asks (user and password, token or certificate) and whom to trust.
+
+    It is the value that other clients take. A `token` function is called in a thread, with an
+    event loop of its own.
+    """
 
     def __init__(
         self, url: str, *, security: Protected | None = None, timeout: float = 10.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ from ottla.schemas.registry_client import (
 )
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Iterator
 
 
@@ -90,6 +92,33 @@ def test_the_server_is_asked_again(server: Server, status: int) -> None:
     server.answers = [http(status, b"<html>busy</html>"), FOUND]
     assert BlockingRegistry(server.url).request("GET", "/x") == {"schema": '"int"'}
     assert len(server.asked) == 2
+
+
+class Tokens:
+    """Gives a token that lives for so many seconds, and another one each time."""
+
+    sasl_username = sasl_password = None
+
+    def __init__(self, life: float) -> None:
+        self._life = life
+        self.given = 0
+
+    def bearer(self) -> tuple[str, float]:
+        self.given += 1
+        return f"token-{self.given}", time.time() + self._life
+
+    def context(self) -> ssl.SSLContext:
+        raise AssertionError("there is no TLS")
+
+
+@pytest.mark.parametrize(("life", "wanted"), [(1e6, [1, 1]), (-1.0, [1, 2])])
+def test_a_token_is_sent_while_it_lives(server: Server, life: float, wanted: list[int]) -> None:
+    server.answers = [FOUND, FOUND]
+    registry = BlockingRegistry(server.url, security=Tokens(life))
+    for number in wanted:
+        registry.request("GET", "/x")
+        assert b"Authorization: Bearer token-%d\r\n" % number in server.asked.pop()
+    registry.close()
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from ottla.broker.access.listeners import (
     is_loopback,
     listeners_of,
     metrics_listener_of,
+    registry_asks,
     unused_security,
 )
 from ottla.broker.errors import ExposedListener
@@ -239,6 +240,32 @@ def test_metrics_that_others_reach(address: str, token: str | None, warned: str 
     found = check_exposure(config, listeners_of(config))
     assert len(found) == (warned is not None)
     assert (warned or "") in "".join(found)
+
+
+@pytest.mark.parametrize(
+    ("sets", "asks", "refused"),
+    [
+        ([], False, True),
+        ([AUTHORIZER], True, False),
+        (["ottla.registry.authentication=required"], True, False),
+        (["ottla.registry.authentication=none", AUTHORIZER], False, True),
+        (["ssl.client.auth=requested"], False, True),
+        (["ssl.client.auth=required"], True, False),
+        (["listener.name.registry.ssl.client.auth=required"], True, False),
+        (["ssl.client.auth=required", "listener.name.registry.ssl.client.auth=none"], False, True),
+        (["ssl.client.auth=required", "ottla.registry.authentication=none"], False, False),
+    ],
+)
+def test_a_registry_that_others_reach(sets: list[str], asks: bool, refused: bool) -> None:
+    config = config_of("ottla.registry.listener=https://0.0.0.0:0", STORE, *sets)
+    assert registry_asks(config) is asks
+    found = [one.refused for one in dangers(config, listeners_of(config))]
+    assert any(found) is refused
+
+
+def test_certificates_mean_nothing_without_tls() -> None:
+    config = config_of("ottla.registry.listener=http://127.0.0.1:0", "ssl.client.auth=required")
+    assert not registry_asks(config)
 
 
 def test_an_empty_token_is_refused(tmp_path: Path) -> None:

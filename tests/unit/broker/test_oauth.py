@@ -10,6 +10,7 @@ import jwt
 import pytest
 
 from ottla.broker.access.oauth import (
+    FETCH_SECONDS,
     OAuthSettings,
     TokenJudge,
     _check_url,
@@ -249,6 +250,18 @@ def test_one_fetch_at_a_time() -> None:
     assert isinstance(one.judge(token), BadToken)
     assert isinstance(waiting.then(waiting.call()), BadToken)
     assert server.asked == 2
+
+
+def test_a_fetch_that_nobody_hears_of_does_not_keep_others_from_fetching() -> None:
+    """Fault: after a client that left while keys were fetched, no key was ever fetched again."""
+    clock = Clock()
+    one, _ = judge(clock=clock)
+    token = signer().sign(claims(NOW), kid="unknown")
+    assert isinstance(one.judge(token), Unfetched)
+    clock.now += FETCH_SECONDS
+    assert isinstance(one.judge(token), BadToken), "it may still go on"
+    clock.now += FETCH_SECONDS
+    assert isinstance(one.judge(token), Unfetched)
 
 
 def test_a_failed_refresh_keeps_the_keys(caplog: pytest.LogCaptureFixture) -> None:

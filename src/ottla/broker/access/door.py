@@ -16,6 +16,7 @@ listeners are all PLAINTEXT.
 from __future__ import annotations
 
 import asyncio
+import hmac
 import logging
 import os
 import secrets
@@ -129,6 +130,10 @@ class Door:
         self._services = services
         self._config = config
         self._own_passwords = passwords
+        self.forwarding_key = hmac.digest(
+            passwords[NODE_USER].encode(), b"registry requests", "sha256"
+        )
+        """With it nodes sign the requests that they pass on to each other over HTTP."""
         self.clock = clock = services.clock
         self.certificates = certificates
         self.handshakes = Handshakes()

@@ -135,7 +135,16 @@ def registry_listener_of(config: BrokerConfig) -> Listener | None:
 def registry_asks(config: BrokerConfig) -> bool:
     """Whether clients of the registry must say who they are."""
     told = config.get_str("ottla.registry.authentication")
-    return told == "required" or (told == "auto" and has_authorizer(config))
+    return told == "required" or (
+        told == "auto" and (has_authorizer(config) or _registry_is_certified(config))
+    )
+
+
+def _registry_is_certified(config: BrokerConfig) -> bool:
+    """Whether nobody reaches the registry without a client certificate."""
+    listener = registry_listener_of(config)
+    required = config.listener(REGISTRY).get_str("ssl.client.auth") == "required"
+    return listener is not None and listener.has_tls and required
 
 
 def endpoint_url(endpoint: Endpoint) -> str:
@@ -305,7 +314,7 @@ def _registry_dangers(config: BrokerConfig) -> Iterator[Danger]:
         return
     if not registry.has_tls:
         yield _open(registry, "would let anyone on the network read and change schemas")
-    elif not registry_asks(config):
+    elif not registry_asks(config) and not _registry_is_certified(config):
         yield _open(registry, "is encrypted, but would let anyone on the network in")
 
 

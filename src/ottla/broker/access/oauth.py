@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from ottla.metadata.config.broker import ListenerConfig
 
 FETCH_SECONDS: Final = 5.0
+ABANDONED_SECONDS: Final = 2 * FETCH_SECONDS
+"""After this time another fetch may begin although nobody has told how the last one ended."""
 MAX_KEYS: Final = 100
 MAX_CLAIMS_BYTES: Final = 64 * 1024
 MAX_DEPTH: Final = 16
@@ -200,7 +202,7 @@ class TokenJudge:
         self._fetched_at = -float("inf")
         self._not_before = -float("inf")
         self._pause = settings.backoff
-        self._is_fetching = False
+        self._fetched_by = -float("inf")  # when a fetch that was begun is over, heard of or not
 
     def load(self) -> None:
         """Fetch the keys now, at start; blocks. A file that cannot be used is an error."""
@@ -221,8 +223,9 @@ class TokenJudge:
         now = self._wall()
         key = self._key(header.get("kid"))
         stale = now - self._fetched_at > self._settings.refresh
-        if (key is None or stale) and now >= self._not_before and not self._is_fetching:
-            self._is_fetching = True
+        if (key is None or stale) and now >= self._not_before and now >= self._fetched_by:
+            # Whoever asks may be gone before the keys are there, and never tell.
+            self._fetched_by = now + ABANDONED_SECONDS
             return Unfetched(self._fetched_or_why, lambda found: self._heard(found, token, header))
         return self._verdict(token, header, key)
 
@@ -237,7 +240,7 @@ class TokenJudge:
 
     def _heard(self, found: Any, token: str, header: Mapping[str, Any]) -> GoodToken | BadToken:
         """Back from a fetch."""
-        self._is_fetching = False
+        self._fetched_by = -float("inf")
         if isinstance(found, FetchFailed):
             logger.error("keys for OAUTHBEARER: %s: %s; the old ones stay", _URL, found)
         else:

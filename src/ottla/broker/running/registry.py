@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING
 
 from ottla import __version__
 from ottla.broker.access.certificates import tls_settings
-from ottla.broker.access.http_callers import HttpCallers
+from ottla.broker.access.http_admission import CONNECTIONS, AdmissionLimits, HttpAdmission
+from ottla.broker.access.http_callers import HttpCallers, Proofs
 from ottla.broker.access.listeners import endpoint_url
 from ottla.broker.access.permissions import ROUTES
 from ottla.http.messages import Limits
 from ottla.http.server import HttpServer
+from ottla.metadata.config.types import INT_MAX
 from ottla.registry.errors import Code, RegistryError
 from ottla.registry.forwarding import Forwarder
 from ottla.registry.routes import About, refusal, routes_of
@@ -28,7 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from socket import socket
 
+    from ottla.broker.access.http_callers import Visitor
     from ottla.broker.running.node import Node
+    from ottla.broker.running.settings import Settings
     from ottla.http.messages import Answer, Request
 
 
@@ -51,8 +55,20 @@ class ServedRegistry:
             self._forwarder = Forwarder(trust)
         self._parser = ParsingChild()
         self.registry = Registry(coordinator.ask, self._parser, coordinator.level)
-        door = services.door if node.settings.registry_asks else None
-        callers = HttpCallers(listener.name, door, services.authorizer, services.audit)
+        self._services = services
+        door, proofs = None, Proofs()
+        if node.settings.registry_asks:
+            door = services.door
+            shown = services.certificates if listener.has_tls else None
+            proofs = Proofs.of(node.config, listener.name, shown, self._wall)
+        callers = HttpCallers(
+            listener.name,
+            door,
+            proofs,
+            services.authorizer,
+            services.audit,
+            lambda: services.throttling.made,
+        )
         about = About(node.image.cluster_id, __version__)
         routes = routes_of(self.registry, callers.identify, about, self._pass_on)
         unknown = set(routes.names) - ROUTES.keys()
@@ -62,18 +78,35 @@ class ServedRegistry:
         if listener.has_tls:
             assert services.certificates is not None
             tls = partial(services.certificates.context, listener.name)
-        limits = Limits(body_bytes=node.config.get_int("ottla.registry.max.body.bytes"))
-        self._server = HttpServer(routes, limits, tls, refusal, self._count)
+        limits = Limits(
+            body_bytes=node.config.get_int("ottla.registry.max.body.bytes"),
+            connections=INT_MAX,  # `admission` has the limit, which may change
+        )
+        self.admission = HttpAdmission(
+            listener.name,
+            partial(_admission_limits, node.settings),
+            self._address_rate,
+            services.clock.monotonic,
+            node.dispatcher.connections.tell,
+        )
+        self._server = HttpServer(routes, limits, tls, refusal, self._count, self.admission)
         self.answers: Counter[int] = Counter()
         """Requests by the status of their answer."""
 
     def _count(self, answer: Answer) -> None:
         self.answers[answer.status] += 1
 
+    def _wall(self) -> float:
+        return self._services.clock.wall_ms() / 1000
+
     async def start(self, sockets: Sequence[socket]) -> None:
         await self._server.start(sockets)
 
-    async def _pass_on(self, request: Request) -> Answer | None:
+    def _address_rate(self, address: str) -> float | None:
+        throttling = self._services.throttling.made
+        return None if throttling is None else throttling.connection_rate(address)
+
+    async def _pass_on(self, request: Request, caller: Visitor) -> Answer | None:
         leader = self._coordinator.leader
         if leader in (None, self._cluster.node_id):
             return None
@@ -81,10 +114,21 @@ class ServedRegistry:
         endpoint = None if broker is None or broker.fenced else broker.listeners.get(self._listener)
         if endpoint is None or self._forwarder is None:
             raise RegistryError(Code.NO_LEADER, "no node leads the registry's topic at the moment")
-        return await self._forwarder.forward(request, endpoint_url(endpoint))
+        vouching = partial(caller.vouching, request, self._wall())
+        return await self._forwarder.forward(request, endpoint_url(endpoint), vouching)
 
     async def close(self) -> None:
         await self._server.close()
         if self._forwarder is not None:
             self._forwarder.close()
         await self._parser.close()
+
+
+def _admission_limits(settings: Settings) -> AdmissionLimits:
+    most = settings.registry_connections
+    return AdmissionLimits(
+        CONNECTIONS if most is None else most,
+        settings.registry_rate,
+        settings.max_connections_per_ip,
+        settings.address_limits,
+    )

@@ -25,8 +25,9 @@ from ottla.metadata.errors import InvalidConfig
 from ottla.metadata.security.acls import canonical_host
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from ottla.broker.access.listeners import Listener
     from ottla.metadata.config.broker import BrokerConfig
     from ottla.metadata.image import MetadataImage
 
@@ -88,12 +89,27 @@ class Settings:
         self.listener_connections = self._of_listeners(config, "max.connections")
         """Limits that some listeners have of their own."""
         self.listener_rates = self._of_listeners(config, "max.connection.creation.rate")
+        self.registry_connections, self.registry_rate = self._of_registry(config)
+        """Of its listener; None where it has no limit of its own."""
         self.producer_expiration_ms = config.get_int("producer.id.expiration.ms")
         self.cleaner_backoff = config.get_int("log.cleaner.backoff.ms") / 1000
 
-    def _of_listeners(self, config: BrokerConfig | EffectiveConfig, key: str) -> dict[str, int]:
+    def _of_registry(self, config: BrokerConfig | EffectiveConfig) -> tuple[int | None, int | None]:
+        listener = self.registry_listener
+        if listener is None:
+            return None, None
+        most = self._of_listeners(config, "max.connections", (listener,))
+        rates = self._of_listeners(config, "max.connection.creation.rate", (listener,))
+        return most.get(listener.name), rates.get(listener.name)
+
+    def _of_listeners(
+        self,
+        config: BrokerConfig | EffectiveConfig,
+        key: str,
+        listeners: Sequence[Listener] | None = None,
+    ) -> dict[str, int]:
         found = {}
-        for listener in self.listeners:
+        for listener in self.listeners if listeners is None else listeners:
             own = f"listener.name.{listener.name.lower()}.{key}"
             if isinstance(config, EffectiveConfig) and own not in config:
                 continue

@@ -52,7 +52,7 @@ class Protection:
         """The client's side of a new TLS connection."""
         if self._context is None:
             try:
-                self._context = await asyncio.to_thread(_context_of, self.security)
+                self._context = await asyncio.to_thread(context_of, self.security)
             except SecurityError as error:
                 # A broker's key for the same thing has another name.
                 said = str(error).replace("ottla.ssl.crl.location", "ssl.crl.location (ssl_crl)")
@@ -81,7 +81,7 @@ class Protection:
     async def _fresh_token(self) -> Token:
         now = SYSTEM.wall()
         if self._token is None or now >= self._token_until:
-            self._token = await _asked_token(self.security)
+            self._token = await asked_token(self.security)
             left = self._token.expires_at - now
             if left <= 0:
                 self._token = None
@@ -93,7 +93,7 @@ class Protection:
         return self._token
 
 
-async def _asked_token(security: Security) -> Token:
+async def asked_token(security: Security) -> Token:
     if security.token is None:
         from ottla.client.token_endpoint import fetch_token
 
@@ -114,7 +114,7 @@ async def _asked_token(security: Security) -> Token:
     return Token(value, expires_at)
 
 
-def _context_of(security: Security) -> ssl.SSLContext:
+def context_of(security: Security) -> ssl.SSLContext:
     return client_context(tls_settings(security), check_hostname=security.ssl_check_hostname)
 
 

@@ -161,8 +161,9 @@ _HTTP: Final = [
            Matching(r"https?://(\[[0-9A-Fa-f:.]+\]|[^:\[\]/\s]+):[0-9]{1,5}",
                     "http://127.0.0.1:8081")),
     _fixed("ottla.registry.authentication", _TEXT, "auto",
-           "Whether the registry asks for user and password: required, none, or auto: where there "
-           "is an authorizer.", OneOf(("auto", "required", "none"))),
+           "Whether the registry asks who comes: required, none, or auto: where there is an "
+           "authorizer, or where client certificates are required.",
+           OneOf(("auto", "required", "none"))),
     _fixed("ottla.registry.topic", _TEXT, "_schemas",
            "Topic in which the registry keeps its schemas; no client writes to it meanwhile.",
            Matching(r"[A-Za-z0-9._-]{1,249}", "_schemas")),
