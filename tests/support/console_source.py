@@ -19,14 +19,14 @@ from ottla.client.admin.types import (
 from ottla.client.cluster.connection import Address
 from ottla.client.cluster.view import Broker, Partition, Topic, TopicPartition
 from ottla.console.clusters import Cluster, ClusterSettings
-from ottla.console.snapshot import ClusterAnswer, LogDir
+from ottla.console.data import ClusterAnswer, LogDir
 from tests.support.clocks import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ottla.client.errors import ClientError
-    from ottla.console.snapshot import Committed
+    from ottla.console.data import Committed
     from ottla.tables.pointer import Pointer
 
 BROKER = Broker(1, Address("127.0.0.1", 9092))

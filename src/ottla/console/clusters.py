@@ -21,13 +21,14 @@ from ottla.clock import SYSTEM, Clock
 from ottla.console.attention import DEFAULTS, Attention, Thresholds, attention
 from ottla.console.browse import Browser
 from ottla.console.budget import TICK_S
+from ottla.console.data import ClusterAnswer, LogDir
 from ottla.console.history import History
 from ottla.console.letters import letters_topic
 from ottla.console.missing import Missing
 from ottla.console.paging import READ_AT_ONCE
 from ottla.console.query import Query
 from ottla.console.sampler import Sampler
-from ottla.console.snapshot import ClusterAnswer, Kind, LogDir, Snapshot
+from ottla.console.snapshot import Kind, Snapshot
 from ottla.console.window_state import (
     MOST_BYTES,
     MOST_GROUPS,
@@ -70,8 +71,9 @@ if TYPE_CHECKING:
         ShareWindow,
         TransactionDescription,
     )
+    from ottla.console.data import Committed
     from ottla.console.look import Look
-    from ottla.console.snapshot import Committed, Source
+    from ottla.console.snapshot import Source
     from ottla.wire.spec import Records
 
 API_TIMEOUT: Final = 5.0

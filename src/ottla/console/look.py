@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ottla.clock import Now
     from ottla.console.history import History, Name
     from ottla.console.lag import EndSamples
-    from ottla.console.snapshot import Data
+    from ottla.console.data import Data
 
 TREND_SLOTS: Final = 60
 """Ten minutes."""

@@ -2,7 +2,7 @@
 
 Rules:
 
-- `Data` is a value: views are functions of it. The snapshot replaces it as answers come.
+- `Data` is a value (`data`): views are functions of it. The snapshot replaces it as answers come.
 - An answer has a `Kind`. It is asked for again when it is older than the kind's age, and only while
   somebody has wanted it within `WATCHED_FOR`. Concurrent askers share one request.
 - A refusal becomes a `Missing` in place of the value. An error that passes (a broker is away)
@@ -15,10 +15,9 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from enum import Enum
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ottla.client.cluster.view import TopicPartition
 from ottla.client.errors import (
@@ -29,8 +28,9 @@ from ottla.client.errors import (
     TopicAuthorizationFailed,
     UnsupportedApi,
 )
-from ottla.console.capabilities import ONLY_OTTLA, Capabilities, capabilities
-from ottla.console.missing import NOT_ASKED, Missing, missing
+from ottla.console.capabilities import ONLY_OTTLA
+from ottla.console.data import Data, Ends, Stamped
+from ottla.console.missing import Missing, missing
 from ottla.metadata.names import POINTER_TOPIC
 from ottla.wire.error_codes import ErrorCode
 
@@ -46,13 +46,10 @@ if TYPE_CHECKING:
         ShareWindow,
         TransactionDescription,
     )
-    from ottla.client.cluster.view import Broker, Topic
-    from ottla.clock import Clock, Now
+    from ottla.clock import Clock
+    from ottla.console.data import ClusterAnswer, Committed, LogDir
     from ottla.tables.pointer import Pointer
 
-T = TypeVar("T")
-
-CATALOGUE_TOPIC: Final = "__remote_log_metadata"
 WATCHED_FOR: Final = 60_000
 """Milliseconds for which a kind is kept fresh after somebody wanted it."""
 PAUSE: Final = 1_000
@@ -79,135 +76,6 @@ class Kind(Enum):
     def max_age_ms(self) -> int:
         seconds: int = self.value[1]
         return seconds * 1000
-
-
-@dataclass(frozen=True, slots=True)
-class Stamped(Generic[T]):
-    """An answer, and when it came (monotonic milliseconds); None: not yet."""
-
-    value: T | Missing = NOT_ASKED
-    at_ms: int | None = None
-
-    def age_s(self, now: Now) -> float | None:
-        """Its age in seconds."""
-        return None if self.at_ms is None else (now.ms - self.at_ms) / 1000
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterAnswer:
-    """Brokers and topics."""
-
-    id: str | None
-    controller: int
-    brokers: Mapping[int, Broker]
-    topics: Mapping[str, Topic]
-    versions: Mapping[int, tuple[int, int]] = field(default_factory=lambda: MappingProxyType({}))
-    """The lowest and the highest version of each API, by its key."""
-
-
-@dataclass(frozen=True, slots=True)
-class LogDir:
-    """A directory of a broker; bytes are None if an old broker does not tell."""
-
-    broker: int
-    path: str
-    total_bytes: int | None
-    free_bytes: int | None
-    sizes: Mapping[TopicPartition, int]
-    error: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Ends:
-    """The borders of a log; `start` is None until it was asked for."""
-
-    end: int
-    at_ms: int
-    start: int | None = None
-
-
-Committed: TypeAlias = "Mapping[TopicPartition, int]"
-
-
-@dataclass(frozen=True, slots=True)
-class Data:
-    """All that is known about a cluster."""
-
-    name: str
-    bootstrap: str
-    cluster: Stamped[ClusterAnswer] = Stamped()
-    nodes: Stamped[Sequence[NodeDescription]] = Stamped()
-    groups: Stamped[Sequence[GroupListing]] = Stamped()
-    log_dirs: Stamped[Sequence[LogDir]] = Stamped()
-    transactions: Stamped[Sequence[TransactionDescription]] = Stamped()
-    letters: Stamped[Mapping[str, str]] = Stamped()
-    """Topics of dead letters by share group, of those that have one."""
-    tables: Stamped[Mapping[str, Pointer]] = Stamped()
-    """Tables by topic."""
-    ends: Mapping[TopicPartition, Ends] = field(default_factory=lambda: MappingProxyType({}))
-    committed: Mapping[str, Stamped[Committed]] = field(
-        default_factory=lambda: MappingProxyType({})
-    )
-    """By group, of consumer and classic groups."""
-    members: Mapping[str, Stamped[GroupDescription]] = field(
-        default_factory=lambda: MappingProxyType({})
-    )
-    shares: Mapping[str, Stamped[Sequence[ShareGroupOffset]]] = field(
-        default_factory=lambda: MappingProxyType({})
-    )
-    """By share group."""
-    share_members: Mapping[str, Stamped[ShareGroupDescription]] = field(
-        default_factory=lambda: MappingProxyType({})
-    )
-    windows: Mapping[str, Stamped[Sequence[ShareWindow]]] = field(
-        default_factory=lambda: MappingProxyType({})
-    )
-    """By share group, of those that somebody looks at."""
-    stamps: Mapping[tuple[TopicPartition, int], int] = field(
-        default_factory=lambda: MappingProxyType({})
-    )
-    """Timestamps of records by partition and offset; they never change."""
-    away_since_ms: int | None = None
-    """Since when no broker has answered."""
-    away_reason: str = ""
-    replaced_id: str | None = None
-    """The id of the cluster that was here before, if another one answers now."""
-    has_registry: bool = False
-    """Whether a schema registry is known."""
-
-    @property
-    def topics(self) -> Mapping[str, Topic]:
-        """All topics by name; none if they are not known."""
-        found = self.cluster.value
-        return {} if isinstance(found, Missing) else found.topics
-
-    def partitions(self, topic: str) -> list[TopicPartition]:
-        """The partitions of a topic."""
-        found = self.topics.get(topic)
-        return (
-            [] if found is None else [TopicPartition(topic, one.index) for one in found.partitions]
-        )
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """What the cluster can do."""
-        found = self.cluster.value
-        if isinstance(found, Missing):
-            return Capabilities(frozenset())
-        has_windows = any(
-            one.in_flight is not None
-            for answer in self.shares.values()
-            if not isinstance(answer.value, Missing)
-            for one in answer.value
-        )
-        return capabilities(
-            found.versions,
-            nodes=len(found.brokers),
-            has_windows=has_windows,
-            has_catalogue=CATALOGUE_TOPIC in found.topics,
-            has_tables=POINTER_TOPIC in found.topics,
-            has_registry=self.has_registry,
-        )
 
 
 class Source(Protocol):

@@ -13,8 +13,9 @@ from ottla.client.admin.types import ShareGroupOffset
 from ottla.client.cluster.view import TopicPartition
 from ottla.console import exporter, families
 from ottla.console.attention import RULES
+from ottla.console.data import Ends
 from ottla.console.exporter import Scraped
-from ottla.console.snapshot import Ends, Kind
+from ottla.console.snapshot import Kind
 from scripts import generate_dashboards
 from tests.support.console_source import FakeSource
 

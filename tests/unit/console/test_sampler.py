@@ -12,8 +12,9 @@ from ottla.client.cluster.view import TopicPartition
 from ottla.client.errors import BrokerUnreachable, ClientError, UnsupportedApi, kafka_error
 from ottla.console.attention import attention
 from ottla.console.budget import LEAST_GROUPS, LEAST_PARTITIONS, MOST_GROUPS, MOST_PARTITIONS
+from ottla.console.data import LogDir
 from ottla.console.missing import Missing
-from ottla.console.snapshot import Kind, LogDir
+from ottla.console.snapshot import Kind
 from ottla.console.views import group, groups, nodes, overview, queue, queues, topic, topics
 from ottla.console.views.lags import LagView
 from ottla.console.views.table import Query, Table

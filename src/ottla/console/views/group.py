@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ottla.client.admin.types import GroupDescription
     from ottla.console.attention import Attention
     from ottla.console.look import Look
-    from ottla.console.snapshot import Committed
+    from ottla.console.data import Committed
     from ottla.console.views.groups import GroupRow
 
 
