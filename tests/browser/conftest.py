@@ -14,8 +14,11 @@ import pytest
 from playwright.sync_api import sync_playwright
 
 from ottla.client.producer.types import ProducerRecord
+from ottla.clock import SYSTEM
+from ottla.metadata.names import PIPELINES_TOPIC
 from ottla.sync import Admin, Producer, ShareConsumer
 from ottla.testing.embedded import EmbeddedBroker
+from tests.support.pipeline_run import PipelineRun
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator
@@ -52,6 +55,7 @@ def broker() -> Iterator[EmbeddedBroker]:
     with EmbeddedBroker(console=True) as running:
         running.create_topic("orders", partitions=3)
         running.create_topic("hostile")
+        running.create_topic(PIPELINES_TOPIC)
         _send_orders(running.bootstrap, [0])
         with ShareConsumer(
             running.bootstrap,
@@ -96,6 +100,11 @@ def _fill(bootstrap: str) -> None:
                 for text in HOSTILE
             ],
         )
+        run = PipelineRun(at_ms=SYSTEM.wall_ms())
+        run.board.enter("valid", "failed", HOSTILE[0])
+        run.batch(1)
+        told = [ProducerRecord(one.value, key=one.key) for one in run.tell()]
+        producer.send_many(PIPELINES_TOPIC, told)
     with Admin(bootstrap) as admin:
         admin.alter_group_offsets("billing", {("orders", 0): 5, ("orders", 1): 20})
         admin.alter_group_offsets(HOSTILE[0], {("orders", 0): 1})

@@ -34,6 +34,8 @@ PAGES = (
     "c/local/tier",
     "c/local/tables",
     "c/local/tables/orders",
+    "c/local/pipelines",
+    "c/local/pipelines/orders",
     "c/local/schemas",
     "c/local/schemas/orders-value",
     "c/local/security",

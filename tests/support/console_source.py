@@ -20,6 +20,7 @@ from ottla.client.cluster.connection import Address
 from ottla.client.cluster.view import Broker, Partition, Topic, TopicPartition
 from ottla.console.clusters import Cluster, ClusterSettings
 from ottla.console.data import ClusterAnswer, LogDir
+from ottla.console.pipelines import Pipelines
 from tests.support.clocks import ManualClock
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ class FakeSource:
     open_transactions: list[TransactionDescription] = field(default_factory=list)
     letter_topics: dict[str, str] = field(default_factory=dict)
     pointers: dict[str, Pointer] = field(default_factory=dict)
+    told: Pipelines = field(default_factory=lambda: Pipelines({}, {}))
     written_ms: dict[tuple[TopicPartition, int], int] = field(default_factory=dict)
     slow_ms: int = 0
     fails: dict[str, ClientError] = field(default_factory=dict)
@@ -111,6 +113,10 @@ class FakeSource:
     async def tables(self) -> Mapping[str, Pointer]:
         self._call("tables")
         return dict(self.pointers)
+
+    async def pipelines(self) -> Pipelines:
+        self._call("pipelines")
+        return self.told
 
     async def ends(
         self, of: Sequence[TopicPartition], *, starts: bool

@@ -8,22 +8,27 @@ from __future__ import annotations
 
 import logging
 import signal
+import socket
 import sys
 import tempfile
 import traceback
 import warnings
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, NoReturn, TypeAlias
+from uuid import uuid4
 
 import typer
 
 from ottla.cli.common import DEFAULT_BOOTSTRAP, complain, given_properties
+from ottla.clock import SYSTEM
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from ottla.cli.live import Display
     from ottla.spark.pipelines.board import Board
@@ -238,9 +243,30 @@ class _Run:
             runner.stop()
             self._display.say("stopping after the running batches; Ctrl-C again stops at once")
 
-        with ExitStack() as handlers:
+        with self._published(board), ExitStack() as handlers:
             begin = partial(self._session, board, handlers, stop, master, remote)
             return run_in_sessions(runner, begin, self._tell_loss)
+
+    def _published(self, board: Board) -> AbstractContextManager[object]:
+        """Tells `ottla.pipelines` what the run does, unless the settings say not to."""
+        pipeline = self._pipeline
+        if pipeline.settings.publish is False:
+            return nullcontext()
+        from ottla.spark.pipelines.announcing import Announcer, Facts
+        from ottla.spark.pipelines.preflight import security_of
+        from ottla.spark.pipelines.publishing import Publisher, find_outlet
+
+        facts = Facts(
+            pipeline.definition.name,
+            uuid4().hex,
+            socket.gethostname(),
+            SYSTEM.wall_ms(),
+            spark_version(),
+            pipeline.places.checkpoints,
+            pipeline.definition,
+        )
+        security = security_of(pipeline.settings.kafka)
+        return Publisher(Announcer(facts), board, lambda: find_outlet(self._bootstrap, security))
 
     def _tell_loss(self, said: str, pause: float) -> None:
         self._display.say(
@@ -284,6 +310,14 @@ class _Run:
             spark.streams.addListener(BoardListener(board))
             with self._display.live(board):
                 yield compiler
+
+
+def spark_version() -> str:
+    """Of the client that is installed here; a server's may differ."""
+    for name in ("pyspark", "pyspark-client"):
+        with suppress(PackageNotFoundError):
+            return version(name)
+    return ""
 
 
 def _embedded(stack: ExitStack, pipeline: Pipeline, *, keeps: bool) -> str:

@@ -208,6 +208,7 @@ def page_of(cluster: Cluster, state: TopState) -> Page:
         group,
         groups,
         overview,
+        pipelines,
         queue,
         queues,
         topic,
@@ -233,6 +234,10 @@ def page_of(cluster: Cluster, state: TopState) -> Page:
             return queues.page(look, attention, query)
         case "transactions":
             return transactions.page(look, attention, query)
+        case "pipelines" if chosen:
+            return pipelines.pipeline_page(look, attention, chosen)
+        case "pipelines":
+            return pipelines.page(look, attention, query)
         case _:
             return overview.page(look, attention)
 
@@ -260,6 +265,8 @@ def command(cluster: Cluster, state: TopState) -> str:
     words = ["ottla", kind, "describe", visible(name)] if kind and name else ["ottla", "top"]
     if state.view == "transactions":
         words = ["ottla", "transaction", "list"]
+    if state.view == "pipelines":
+        words = ["ottla", "top", "--once", "pipelines"]
     if kind and not name:
         words = ["ottla", kind, "list"]
     return shlex.join([*words, "--bootstrap", cluster.settings.bootstrap])

@@ -19,6 +19,7 @@ from ottla.console.text import name as shown
 from ottla.console.views.group import GroupPage
 from ottla.console.views.groups import GroupRow, GroupsPage
 from ottla.console.views.overview import OverviewPage
+from ottla.console.views.pipelines import PipelinePage, PipelineRow, PipelinesPage
 from ottla.console.views.queue import QueuePage
 from ottla.console.views.queues import QueueRow, QueuesPage
 from ottla.console.views.topic import TopicPage
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
         | QueuesPage
         | QueuePage
         | TransactionsPage
+        | PipelinesPage
+        | PipelinePage
     )
 
 NAME: Final = 40
@@ -55,7 +58,7 @@ LEAST_TABLE: Final = 2
 """Lines of a table: its heading and a row."""
 ARROWS: Final = {"growing": "↑", "falling": "↓", "steady": "→", "unknown": " "}
 HELP: Final = (
-    "1 overview  2 topics  3 groups  4 queues  5 transactions",
+    "1 overview  2 topics  3 groups  4 queues  5 transactions  6 pipelines",
     "j k or arrows  choose a row",
     "Enter          details of the row; Escape leaves them",
     "/              filter by name; Enter ends it, Escape clears it",
@@ -153,6 +156,15 @@ def body(page: Page, state: TopState, height: int) -> Sequence[RenderableType]:
             return _group(page, height)
         case QueuePage():
             return _queue(page, height)
+        case PipelinesPage():
+            told = page.pipelines
+            return (
+                [_missing(told)]
+                if isinstance(told, Missing)
+                else [_pipelines(told.rows, state, height), _count(told.total, "pipelines")]
+            )
+        case PipelinePage():
+            return _pipeline(page, height)
 
 
 def _missing(found: Missing) -> Text:
@@ -407,3 +419,46 @@ def _queue(page: QueuePage, height: int) -> list[RenderableType]:
     lines.append(table)
     lines += [Text(one) for one in why[:3]]
     return lines
+
+
+def _pipelines(rows: Sequence[PipelineRow], state: TopState, height: int) -> Table:
+    table = _table("pipeline", "state", "on", ">flows", ">rows/s", ">lag", ">restarts", "last error")
+    chosen, which = _window(rows, state, height)
+    for index in which:
+        one = rows[index]
+        table.add_row(
+            Text(shown(one.name, NAME)),
+            Text(one.state),
+            Text(shown(one.host, NAME)),
+            Text(figures.whole(one.flows)),
+            Text(figures.count(one.rows_per_s)),
+            Text(figures.whole(one.lag)),
+            Text(figures.whole(one.restarts)),
+            Text(shown(one.error)),
+            style="reverse" if index == chosen else "",
+        )
+    return table
+
+
+def _pipeline(page: PipelinePage, height: int) -> list[RenderableType]:
+    if page.row is None:
+        return [Text(shown(page.problem, 200), style="yellow")]
+    title = Text(shown(page.name), style="bold", no_wrap=True, overflow="ellipsis")
+    title.append(f"   {page.row.state} on {shown(page.row.host)}")
+    table = _table(
+        *("flow", "state", ">batch", ">done/s", "10 min", ">lag", ">batch ms", ">restarts"),
+        "last error",
+    )
+    for one in page.flows[: max(1, height - 3)]:
+        table.add_row(
+            Text(shown(one.name, NAME)),
+            Text(one.state),
+            Text(figures.whole(one.batch)),
+            Text(figures.count(one.processed_per_s)),
+            Text(figures.spark(one.spark, SPARK), style="cyan"),
+            Text(figures.whole(one.lag)),
+            Text(figures.whole(one.batch_ms)),
+            Text(figures.whole(one.restarts)),
+            Text(shown(one.error)),
+        )
+    return [title, table]

@@ -1,6 +1,6 @@
 """What `ottla top` shows: a small state machine of keys. Pure.
 
-`1-5` choose a view, `j k` or the arrows a row, `/` types a filter until Enter or Escape, `s` the
+`1-6` choose a view, `j k` or the arrows a row, `/` types a filter until Enter or Escape, `s` the
 next sorting, `p` pauses, `c` shows the command for the row, Enter its details, Escape leaves them,
 `?` shows the keys, `q` ends.
 """
@@ -17,13 +17,14 @@ if TYPE_CHECKING:
 
 Change: TypeAlias = "Callable[[TopState, Sequence[str]], TopState]"
 
-VIEWS: Final = ("overview", "topics", "groups", "queues", "transactions")
+VIEWS: Final = ("overview", "topics", "groups", "queues", "transactions", "pipelines")
 SORTS: Final = {
     "overview": ("",),
     "topics": ("name", "-records_per_s", "-size_bytes", "-records"),
     "groups": ("-lag_s", "-lag_records", "name", "state"),
     "queues": ("-lag_s", "-lag_records", "-in_flight", "name"),
     "transactions": ("-open_s", "name"),
+    "pipelines": ("", "name", "-lag", "-rows_per_s", "-restarts"),
 }
 LONGEST_FILTER: Final = 249
 """Characters: as long as the longest name of a topic."""

@@ -61,6 +61,7 @@ NAMES: Final = {
     "nodes": "Nodes",
     "tier": "Tier",
     "tables": "Tables",
+    "pipelines": "Pipelines",
     "schemas": "Schemas",
     "security": "Security",
     "doctor": "Doctor",

@@ -8,56 +8,25 @@ missing figure for a good one.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from ottla.client.admin.types import NodeState
-from ottla.client.cluster.view import NO_LEADER, TopicPartition
-from ottla.console import figures, window
-from ottla.console.history import COARSE_MS, FINE_MS
+from ottla.client.cluster.view import NO_LEADER
+from ottla.console import figures, rules_beside, window
+from ottla.console.findings import DEFAULTS, NAMED, Finding, finding, held_for
+from ottla.console.history import COARSE_MS
 from ottla.console.missing import Missing
 from ottla.console.text import name as shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from ottla.client.admin.types import ShareWindow
-    from ottla.console.history import Name
+    from ottla.console.findings import Found, Thresholds
     from ottla.console.look import Look
 
 MOST_FINDINGS: Final = 200
 """Shown at most; the others are counted. Nobody reads more, and each costs a line of the page."""
-NAMED: Final = 3
-"""Partitions or members that a sentence names."""
-
-
-@dataclass(frozen=True, slots=True)
-class Thresholds:
-    """`[attention]` of the settings."""
-
-    disk_free_share: float = 0.10
-    disk_free_bytes: int = 1 << 30
-    lag_s: float = 60.0
-    lag_for_s: float = 600.0
-    idle_s: float = 300.0
-    rebalancing_s: float = 60.0
-    transaction_s: float = 60.0
-    hog_share: float = 0.90
-    node_s: float = 300.0
-    letters_times: float = 3.0
-    table_s: float = 600.0
-
-
-DEFAULTS: Final = Thresholds()
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that is wrong. `page` is the path below the cluster, as names: ("queues", "x")."""
-
-    rule: str
-    word: str
-    text: str
-    page: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +49,6 @@ class Attention:
     not_checked: tuple[NotChecked, ...] = ()
 
 
-Found: TypeAlias = "Sequence[Finding] | Missing"
-
-
 def attention(look: Look, thresholds: Thresholds = DEFAULTS) -> Attention:
     """Apply all rules."""
     findings: list[Finding] = []
@@ -103,24 +69,6 @@ def attention(look: Look, thresholds: Thresholds = DEFAULTS) -> Attention:
     )
 
 
-def _finding(word: str, text: str, *page: str) -> Finding:
-    return Finding("", word, text, page)
-
-
-def held_for(look: Look, name: Name, wanted: Callable[[float], bool], seconds: float) -> bool:
-    """Whether every sample of a series in the last seconds was so, with samples all the time."""
-    slots = int(seconds * 1000) // FINE_MS + 1
-    found = look.history.fine(name, look.now.ms, slots)
-    if isinstance(found, Missing):
-        return False
-    # The present slot may not have its sample yet, and the sampler has a turn of up to a minute.
-    trimmed = list(found)
-    for _ in range(min(len(trimmed) - 1, 6)):
-        if trimmed[-1] is None:
-            trimmed.pop()
-    return all(one is not None and wanted(one) for one in trimmed)
-
-
 # -- rules ----------------------------------------------------------------------------------------
 
 
@@ -131,7 +79,7 @@ def down(look: Look, _: Thresholds) -> Found:
         return []
     lasts = figures.duration((look.now.ms - since) / 1000)
     return [
-        _finding("DOWN", f"no broker has answered for {lasts}: {shown(look.data.away_reason, 200)}")
+        finding("DOWN", f"no broker has answered for {lasts}: {shown(look.data.away_reason, 200)}")
     ]
 
 
@@ -146,11 +94,11 @@ def offline(look: Look, _: Thresholds) -> Found:
         if lost:
             which = ", ".join(map(str, lost[:NAMED])) + ("…" if len(lost) > NAMED else "")
             text = f"topic {shown(name)}: {len(lost)} partition(s) without a leader ({which})"
-            found.append(_finding("OFFLINE", text, "topics", name))
+            found.append(finding("OFFLINE", text, "topics", name))
     directories = look.data.log_dirs.value
     if not isinstance(directories, Missing):
         found += [
-            _finding(
+            finding(
                 "OFFLINE",
                 f"log directory {shown(one.path)} of node {one.broker}: {shown(one.error, 120)}",
                 "nodes",
@@ -174,12 +122,12 @@ def disk(look: Look, thresholds: Thresholds) -> Found:
         place = f"node {one.broker}, {shown(one.path)}"
         if free < thresholds.disk_free_share * total or free < thresholds.disk_free_bytes:
             text = f"{place}: {figures.size(free)} free of {figures.size(total)}"
-            found.append(_finding("DISK", text, "nodes"))
+            found.append(finding("DISK", text, "nodes"))
             continue
         grows = look.rate("node", str(one.broker), "disk_bytes_per_s")
         if grows and free / grows < 86_400:
             text = f"{place}: full in {figures.duration(free / grows)} at the present rate"
-            found.append(_finding("DISK", text, "nodes"))
+            found.append(finding("DISK", text, "nodes"))
     return found
 
 
@@ -206,14 +154,14 @@ def lost(look: Look, _: Thresholds) -> Found:
                 f"group {shown(group)}: {sum(total.values()):,} records were deleted before it "
                 f"took them ({which})"
             )
-            found.append(_finding("LOST", text, "groups", group))
+            found.append(finding("LOST", text, "groups", group))
     return found
 
 
 def stalled(look: Look, _: Thresholds) -> Found:
     """A7: a share window that cannot move."""
     return [
-        _finding(
+        finding(
             "STALLED",
             f"queue {shown(group)}, {one.topic}-{one.partition}: {_stall(one)}",
             *("queues", group, one.topic, str(one.partition)),
@@ -244,13 +192,13 @@ def last_try(look: Look, thresholds: Thresholds) -> Found:
         place = f"queue {shown(group)}, {one.topic}-{one.partition}"
         if tries:
             text = f"{place}: {tries:,} record(s) at delivery {one.limit} of {one.limit}"
-            found.append(_finding("LAST TRY", text, *page))
+            found.append(finding("LAST TRY", text, *page))
         held = window.held_by(one)
         total, most = sum(held.values()), max(held.values(), default=0)
         if len(held) > 1 and total > 1 and most > thresholds.hog_share * total:
             who = max(held, key=lambda member: held[member])
             text = f"{place}: {shown(who)} holds {most:,} of {total:,} locks"
-            found.append(_finding("LAST TRY", text, *page))
+            found.append(finding("LAST TRY", text, *page))
     return found
 
 
@@ -282,7 +230,7 @@ def lagging(look: Look, thresholds: Thresholds) -> Found:
             f"{kind} {shown(group.id)}: {more}{figures.duration(now.seconds)} behind, "
             f"{now.records:,} records, growing"
         )
-        found.append(_finding("LAG", text, f"{kind}s", group.id))
+        found.append(finding("LAG", text, f"{kind}s", group.id))
     return found
 
 
@@ -303,7 +251,7 @@ def idle(look: Look, thresholds: Thresholds) -> Found:
         if now is None or isinstance(now, Missing) or not now.records:
             continue
         text = f"{kind} {shown(group.id)}: {now.records:,} records behind and no member"
-        found.append(_finding("IDLE", text, f"{kind}s", group.id))
+        found.append(finding("IDLE", text, f"{kind}s", group.id))
     return found
 
 
@@ -313,7 +261,7 @@ def rebalancing(look: Look, thresholds: Thresholds) -> Found:
     if isinstance(groups, Missing):
         return groups
     return [
-        _finding(
+        finding(
             "REBALANCING",
             f"group {shown(group.id)}: {shown(group.state)} for more than "
             f"{figures.duration(thresholds.rebalancing_s)}",
@@ -348,7 +296,7 @@ def transactions(look: Look, thresholds: Thresholds) -> Found:
                 f"transaction {shown(one.transactional_id)}: open for {figures.duration(lasts)}"
                 + (f", holds back {where}" if where else "")
             )
-            found.append(_finding("TXN", text, "transactions", one.transactional_id))
+            found.append(finding("TXN", text, "transactions", one.transactional_id))
     return found
 
 
@@ -358,7 +306,7 @@ def nodes(look: Look, thresholds: Thresholds) -> Found:
     if isinstance(listed, Missing):
         return listed
     return [
-        _finding(
+        finding(
             "NODE",
             f"node {one.broker.id}: {one.state.value} for more than "
             f"{figures.duration(thresholds.node_s)}",
@@ -385,7 +333,7 @@ def letters(look: Look, thresholds: Thresholds) -> Found:
         page = ("queues", group, "letters")
         if look.data.topics and topic not in look.data.topics:
             text = f"queue {shown(group)}: its dead letters go to {shown(topic)}, which is missing"
-            found.append(_finding("LETTERS", text, *page))
+            found.append(finding("LETTERS", text, *page))
             continue
         new, usual = hourly(look, topic)
         if (
@@ -399,7 +347,7 @@ def letters(look: Look, thresholds: Thresholds) -> Found:
             f"queue {shown(group)}: {new:,.0f} new dead letters in {shown(topic)} in the last hour "
             f"(usual: {before})"
         )
-        found.append(_finding("LETTERS", text, *page))
+        found.append(finding("LETTERS", text, *page))
     return found
 
 
@@ -416,33 +364,6 @@ def hourly(look: Look, topic: str) -> tuple[float | None, float | None]:
     return new, sum(before) / len(before) * 3600 if before else None
 
 
-def tables(look: Look, thresholds: Thresholds) -> Found:
-    """A14: a table that is far behind its topic, or whose topic is gone."""
-    listed = look.data.tables.value
-    if isinstance(listed, Missing):
-        return listed
-    found = []
-    for topic, pointer in listed.items():
-        if look.data.topics and topic not in look.data.topics:
-            text = f"table {shown(pointer.table)}: its topic {shown(topic)} is gone"
-            found.append(_finding("TABLE", text, "tables", topic))
-            continue
-        behind = [
-            one
-            for partition, position in pointer.position.items()
-            if (one := look.behind(TopicPartition(topic, partition), position)) is not None
-        ]
-        late = max((one.seconds or 0.0 for one in behind), default=0.0)
-        if late > thresholds.table_s:
-            records = sum(one.records for one in behind)
-            text = (
-                f"table {shown(pointer.table)}: {records:,} records of {shown(topic)} wait, the "
-                f"first for {figures.duration(late)}"
-            )
-            found.append(_finding("TABLE", text, "tables", topic))
-    return found
-
-
 RULES: Final[tuple[tuple[str, str, str, Callable[[Look, Thresholds], Found]], ...]] = (
     ("A1", "DOWN", "brokers answer", down),
     ("A2", "OFFLINE", "every partition has a leader, every log directory is online", offline),
@@ -456,5 +377,6 @@ RULES: Final[tuple[tuple[str, str, str, Callable[[Look, Thresholds], Found]], ..
     ("A10", "TXN", "no transaction is open for long", transactions),
     ("A9", "LETTERS", "no flood of dead letters", letters),
     ("A13", "NODE", "nodes are active", nodes),
-    ("A14", "TABLE", "tables keep up with their topics", tables),
+    ("A14", "TABLE", "tables keep up with their topics", rules_beside.tables),
+    ("A12", "PIPELINE", "flows of pipelines run", rules_beside.pipelines),
 )

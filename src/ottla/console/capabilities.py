@@ -20,6 +20,7 @@ TELEMETRY: Final = "telemetry"
 NODES: Final = "nodes"
 CATALOGUE: Final = "catalogue"
 TABLES: Final = "tables"
+PIPELINES: Final = "pipelines"
 REGISTRY: Final = "registry"
 ACLS: Final = "acls"
 
@@ -39,6 +40,9 @@ _OTHERS: Final[Mapping[str, str]] = {
     NODES: "the cluster has one node",
     CATALOGUE: "no topic __remote_log_metadata: remote.log.storage.system.enable is off",
     TABLES: "no topic has a table: set ottla.table.enable=true on one and run ottla table run",
+    PIPELINES: "no topic ottla.pipelines; after `ottla topic create ottla.pipelines --partitions 1 "
+    "--config cleanup.policy=compact,delete --config retention.ms=604800000` each `ottla run` tells it "
+    "what its pipeline does",
     REGISTRY: "no schema registry is known: start the broker with --registry, or set registry",
 }
 
@@ -66,6 +70,7 @@ def capabilities(
     has_windows: bool,
     has_catalogue: bool,
     has_tables: bool,
+    has_pipelines: bool,
     has_registry: bool,
 ) -> Capabilities:
     """From the lowest and highest version of each API, and what was found in the cluster."""
@@ -82,6 +87,8 @@ def capabilities(
         found.add(CATALOGUE)
     if has_tables:
         found.add(TABLES)
+    if has_pipelines:
+        found.add(PIPELINES)
     if has_registry:
         found.add(REGISTRY)
     return Capabilities(frozenset(found))

@@ -18,14 +18,16 @@ from ottla.client.cluster.view import NO_LEADER, TopicPartition
 from ottla.client.errors import ClientError, UnsupportedApi, check
 from ottla.client.security import PLAINTEXT, Security
 from ottla.clock import SYSTEM, Clock
-from ottla.console.attention import DEFAULTS, Attention, Thresholds, attention
+from ottla.console.attention import Attention, attention
 from ottla.console.browse import Browser
 from ottla.console.budget import TICK_S
 from ottla.console.data import ClusterAnswer, LogDir
+from ottla.console.findings import DEFAULTS, Thresholds
 from ottla.console.history import History
 from ottla.console.letters import letters_topic
 from ottla.console.missing import Missing
 from ottla.console.paging import READ_AT_ONCE
+from ottla.console.pipelines import Fold
 from ottla.console.query import Query
 from ottla.console.sampler import Sampler
 from ottla.console.snapshot import Kind, Snapshot
@@ -39,7 +41,7 @@ from ottla.console.window_state import (
     window,
 )
 from ottla.coordination.share_state.records import ShareKey
-from ottla.metadata.names import POINTER_TOPIC
+from ottla.metadata.names import PIPELINES_TOPIC, POINTER_TOPIC
 from ottla.tables.errors import BadPointer
 from ottla.tables.pointer import Pointer, decode_pointer
 from ottla.wire.errors import WireError
@@ -73,6 +75,7 @@ if TYPE_CHECKING:
     )
     from ottla.console.data import Committed
     from ottla.console.look import Look
+    from ottla.console.pipelines import Pipelines
     from ottla.console.snapshot import Source
     from ottla.wire.spec import Records
 
@@ -120,6 +123,7 @@ class AdminSource:
         self._client = client
         self._calls = Calls(client)
         self._states: dict[str, GroupState] = {}
+        self._pipelines = Fold()
 
     async def cluster(self) -> ClusterAnswer:
         view = await self._client.retry(lambda: self._client.refresh(None))
@@ -176,6 +180,34 @@ class AdminSource:
                         if record.value is not None:
                             found[topic] = decode_pointer(topic, record.value)
         return found
+
+    async def pipelines(self) -> Pipelines:
+        topic = (await self._client.refresh([PIPELINES_TOPIC])).topics.get(PIPELINES_TOPIC)
+        if topic is None:
+            self._pipelines = Fold()
+            return self._pipelines.value()
+        browser, fold = Browser(self._client, SYSTEM), self._pipelines
+        bounds = await browser.bounds(Query(PIPELINES_TOPIC))
+        whole = {number: (one.start, one.end) for number, one in bounds.items()}
+        starts, stops = fold.plan(topic.id, whole)
+        try:
+            if starts:
+                await self._read_pipelines(browser, starts, stops)
+        except BaseException:
+            fold.failed()
+            raise
+        return fold.value()
+
+    async def _read_pipelines(
+        self, browser: Browser, starts: dict[int, int], stops: dict[int, int]
+    ) -> None:
+        some = list(starts)
+        async with browser.reader(
+            PIPELINES_TOPIC, "read_committed", starts, stops, some
+        ) as reader:
+            while records := await reader.read_many(READ_AT_ONCE):
+                for record in records:
+                    self._pipelines.add(record.key, record.value)
 
     async def ends(
         self, of: Sequence[TopicPartition], *, starts: bool

@@ -88,6 +88,9 @@ class Commands:
     def table(self, topic: str) -> str:
         return self._line("table status", topic)
 
+    def pipelines(self) -> str:
+        return self._line("top", "pipelines", options=("--once",))
+
     def doctor(self) -> str:
         return self._line("doctor")
 

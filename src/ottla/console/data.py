@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeAlias, TypeVar
 from ottla.client.cluster.view import TopicPartition
 from ottla.console.capabilities import Capabilities, capabilities
 from ottla.console.missing import NOT_ASKED, Missing
-from ottla.metadata.names import POINTER_TOPIC
+from ottla.metadata.names import PIPELINES_TOPIC, POINTER_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     )
     from ottla.client.cluster.view import Broker, Topic
     from ottla.clock import Now
+    from ottla.console.pipelines import Pipelines
     from ottla.tables.pointer import Pointer
 
 T = TypeVar("T")
@@ -98,6 +99,7 @@ class Data:
     """Topics of dead letters by share group, of those that have one."""
     tables: Stamped[Mapping[str, Pointer]] = Stamped()
     """Tables by topic."""
+    pipelines: Stamped[Pipelines] = Stamped()
     ends: Mapping[TopicPartition, Ends] = field(default_factory=lambda: MappingProxyType({}))
     committed: Mapping[str, Stamped[Committed]] = field(
         default_factory=lambda: MappingProxyType({})
@@ -160,5 +162,6 @@ class Data:
             has_windows=has_windows,
             has_catalogue=CATALOGUE_TOPIC in found.topics,
             has_tables=POINTER_TOPIC in found.topics,
+            has_pipelines=PIPELINES_TOPIC in found.topics,
             has_registry=self.has_registry,
         )

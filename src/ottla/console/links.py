@@ -128,6 +128,9 @@ class Links:
     def table(self, topic: str) -> str:
         return self._page("tables", topic)
 
+    def pipeline(self, name: str) -> str:
+        return self._page("pipelines", name)
+
     def report(self) -> str:
         return self._page("doctor", "report")
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from ottla.client.cluster.view import TopicPartition
 from ottla.console.lag import Behind, Course, behind, course, exactly, worst
 from ottla.console.missing import Missing
+from ottla.console.pipelines import ENDED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from ottla.clock import Now
     from ottla.console.history import History, Name
     from ottla.console.lag import EndSamples
+    from ottla.console.pipelines import FlowState
     from ottla.console.data import Data
 
 TREND_SLOTS: Final = 60
@@ -37,6 +39,19 @@ class Look:
         default_factory=dict, compare=False, repr=False
     )
     """Lags of groups that were asked for before: several rules and the page want the same."""
+
+    def silent_s(self, flow: FlowState) -> float | None:
+        """For how long a flow that should run was not heard of; None: it has ended.
+
+        By the wall clocks of two machines; that of the pipeline may be ahead of ours.
+        """
+        told = self.data.pipelines.value
+        if flow.state in ENDED or isinstance(told, Missing):
+            return None
+        run = told.pipelines.get(flow.pipeline)
+        if run is not None and run.run == flow.run and run.ended_ms is not None:
+            return None
+        return max(0.0, (self.now.wall_ms - flow.at_ms) / 1000)
 
     def rate(self, *name: str) -> float | None:
         """The last value of a series."""

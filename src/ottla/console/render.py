@@ -14,6 +14,7 @@ from markupsafe import Markup, escape
 
 from ottla.console import figures, text
 from ottla.console.missing import Missing
+from ottla.console.svg import graph as svg_graph
 from ottla.console.svg import line as svg_line
 from ottla.console.svg import tier as svg_tier
 from ottla.console.svg import window as svg_window
@@ -23,6 +24,7 @@ from ottla.console.window import State
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from ottla.console.views.pipelines import PipelinePage
     from ottla.console.views.queue import WindowView
     from ottla.console.views.tier import TierRow
 
@@ -88,6 +90,11 @@ def tier_strip(row: TierRow) -> Markup:
     return Markup(svg_tier.strip(row))
 
 
+def graph(page: PipelinePage) -> Markup:
+    """What a pipeline reads and writes."""
+    return Markup(svg_graph.graph(page.nodes, page.edges))
+
+
 def legend() -> list[tuple[str, str, str]]:
     """Of each state: its CSS class, the letter that stands for it in tables, and the word."""
     return [(svg_window.class_of(one), one.glyph, one.word) for one in State]
@@ -121,6 +128,7 @@ class Renderer:
             "window": window,
             "legend": legend,
             "tier_strip": tier_strip,
+            "graph": graph,
         }
         self._env.tests["missing"] = lambda value: isinstance(value, Missing)
 

@@ -20,6 +20,7 @@ from ottla.console.lag import EndSamples, worst
 from ottla.console.look import Look
 from ottla.console.missing import Missing, missing
 from ottla.console.snapshot import WATCHED_FOR, Kind, is_refusal
+from ottla.metadata.names import PIPELINES_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -74,6 +75,8 @@ class Sampler:
         snapshot = self.snapshot
         await snapshot.refresh(Kind.CLUSTER, Kind.GROUPS)
         await snapshot.refresh_wanted()
+        if PIPELINES_TOPIC in snapshot.data.topics:
+            await snapshot.refresh(Kind.PIPELINES)
         if snapshot.data.away_since_ms is not None:
             return  # each question would wait for its time to be over
         snapshot.forget_gone()
@@ -222,6 +225,7 @@ class Sampler:
         for name in queues:
             self._record_queue(look, name, now)
         self._record_states(now)
+        self._record_flows(now)
         self._record_cluster(now)
 
     def _moved(self, who: str | None, key: TopicPartition, offset: int, now: int) -> None:
@@ -308,6 +312,17 @@ class Sampler:
                     name = ("node", str(one.broker), "disk_bytes_per_s")
                     self.history.add_counter(name, used, data.log_dirs.at_ms)
 
+    def _record_flows(self, now: int) -> None:
+        told = self.snapshot.data.pipelines.value
+        if isinstance(told, Missing):
+            return
+        for (pipeline, name), flow in told.flows.items():
+            if flow.batch is not None:
+                runs = flow.state == "running"
+                rate = flow.batch.processed_per_s if runs else 0.0
+                self.history.add(("flow", pipeline, name, "rows_per_s"), rate, now)
+                self.history.add(("flow", pipeline, name, "batch_ms"), flow.batch.total_ms, now)
+
     def _record_cluster(self, now: int) -> None:
         internal = {one.name for one in self.snapshot.data.topics.values() if one.is_internal}
         come = taken = 0.0
@@ -329,6 +344,8 @@ class Sampler:
         if isinstance(data.cluster.value, Missing) or isinstance(data.groups.value, Missing):
             return
         topics, groups = data.topics, {one.id for one in data.groups.value}
+        told = data.pipelines.value
+        flows = set() if isinstance(told, Missing) else set(told.flows)
         for key in [key for key in self.samples if key.topic not in topics]:
             del self.samples[key]
         self._offsets = {
@@ -341,4 +358,5 @@ class Sampler:
             for name in list(self.history.names())
             if (name[0] == "topic" and name[1] not in topics)
             or (name[0] in ("group", "queue") and name[1] not in groups)
+            or (name[0] == "flow" and (name[1], name[2]) not in flows)
         )

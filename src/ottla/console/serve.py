@@ -20,7 +20,7 @@ from ottla.clock import SYSTEM
 from ottla.console import audit, clusters
 from ottla.console.accounts import Tokens, Users, read_tokens, read_users
 from ottla.console.app import application
-from ottla.console.attention import Thresholds
+from ottla.console.findings import Thresholds
 from ottla.console.history_file import HistoryFile
 from ottla.console.keeping import Keeper
 from ottla.console.login import Doorkeeper

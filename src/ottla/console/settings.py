@@ -118,7 +118,7 @@ class Settings:
     """Of `/metrics`: ours, or those of kafka_exporter where it has them."""
     clusters: tuple[ClusterSettings, ...] = field(default=())
     attention: tuple[tuple[str, float], ...] = ()
-    """Thresholds of the rules by name, where they differ from `attention.Thresholds`."""
+    """Thresholds of the rules by name, where they differ from `findings.Thresholds`."""
 
     @property
     def scheme(self) -> str:
@@ -325,7 +325,7 @@ def _of_file(file: Path) -> tuple[dict[str, Any], list[ClusterSettings]]:
 
 
 def _thresholds(table: object, where: str) -> tuple[tuple[str, float], ...]:
-    from ottla.console.attention import Thresholds
+    from ottla.console.findings import Thresholds
 
     known = [one.name for one in fields(Thresholds)]
     if not isinstance(table, dict):

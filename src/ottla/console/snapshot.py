@@ -31,7 +31,7 @@ from ottla.client.errors import (
 from ottla.console.capabilities import ONLY_OTTLA
 from ottla.console.data import Data, Ends, Stamped
 from ottla.console.missing import Missing, missing
-from ottla.metadata.names import POINTER_TOPIC
+from ottla.metadata.names import PIPELINES_TOPIC, POINTER_TOPIC
 from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     )
     from ottla.clock import Clock
     from ottla.console.data import ClusterAnswer, Committed, LogDir
+    from ottla.console.pipelines import Pipelines
     from ottla.tables.pointer import Pointer
 
 WATCHED_FOR: Final = 60_000
@@ -71,6 +72,7 @@ class Kind(Enum):
     TRANSACTIONS = ("transactions", 15)
     LETTERS = ("letters", 60)
     TABLES = ("tables", 15)
+    PIPELINES = ("pipelines", 5)
 
     @property
     def max_age_ms(self) -> int:
@@ -94,6 +96,8 @@ class Source(Protocol):
     async def letters(self) -> Mapping[str, str]: ...
 
     async def tables(self) -> Mapping[str, Pointer]: ...
+
+    async def pipelines(self) -> Pipelines: ...
 
     async def ends(
         self, of: Sequence[TopicPartition], *, starts: bool
@@ -126,6 +130,7 @@ NEEDS: Final[Mapping[Kind, str]] = {
     Kind.TRANSACTIONS: "Describe on the transactional ids",
     Kind.LETTERS: "DescribeConfigs on the groups",
     Kind.TABLES: f"Read on topic {POINTER_TOPIC!r}",
+    Kind.PIPELINES: f"Read on topic {PIPELINES_TOPIC!r}",
 }
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ottla.console.attention import Thresholds
+from ottla.console.findings import Thresholds
 from ottla.console.serve import make_app
 from ottla.console.settings import BadSetting, Settings, check_exposure, load, settled
 

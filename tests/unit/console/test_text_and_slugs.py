@@ -154,6 +154,7 @@ def test_case_18_what_a_cluster_does_not_have_is_explained() -> None:
         has_windows=False,
         has_catalogue=False,
         has_tables=False,
+        has_pipelines=False,
         has_registry=False,
     )
     assert can.TRANSACTIONS in old
@@ -168,6 +169,7 @@ def test_case_18_what_a_cluster_does_not_have_is_explained() -> None:
         has_windows=True,
         has_catalogue=True,
         has_tables=True,
+        has_pipelines=True,
         has_registry=False,
     )
     assert {can.SHARE_GROUPS, can.SHARE_WINDOWS, can.TIER, can.NODES} <= new.has

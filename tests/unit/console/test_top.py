@@ -55,7 +55,7 @@ def typed(*keys: str, names: tuple[str, ...] = ("a", "b", "c")) -> TopState:
 
 
 def test_keys_choose_views_rows_and_details() -> None:
-    assert [typed(str(number)).view for number in range(1, 6)] == list(VIEWS)
+    assert [typed(str(number)).view for number in range(1, 7)] == list(VIEWS)
     assert typed("3", "j", "j", "j", "j").row == 2, "not beyond the last"
     assert typed("3", "j", "k", "k").row == 0
     assert typed("3", "down", "enter").detail == "b"

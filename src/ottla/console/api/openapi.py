@@ -12,7 +12,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, Union, get_args, get_origin
 from typing import get_type_hints as hints_of
 
-from ottla.console import attention, lag, missing, window
+from ottla.console import attention, findings, lag, missing, window
 from ottla.console.missing import Missing
 from ottla.console.views import (
     doctor,
@@ -23,6 +23,7 @@ from ottla.console.views import (
     letters,
     nodes,
     overview,
+    pipelines,
     queue,
     queues,
     schemas,
@@ -72,8 +73,8 @@ _PLAIN: Final[dict[Any, Schema]] = {
 _NAMES: Final[dict[str, Any]] = {
     name: value
     for module in (
-        attention, lag, missing, window, doctor, frame, group, groups, lags, letters, nodes,
-        overview, queue, queues, schemas, security, table, tables, tier, topic, topics,
+        attention, findings, lag, missing, window, doctor, frame, group, groups, lags, letters, nodes,
+        overview, pipelines, queue, queues, schemas, security, table, tables, tier, topic, topics,
         transactions,
     )
     for name, value in vars(module).items()

@@ -23,6 +23,7 @@ from ottla.console.pages.details import number, watch_group, watch_queue, watch_
 from ottla.console.pages.doctor import doctor_view
 from ottla.console.pages.letters import letters_view
 from ottla.console.pages.messages import Asked, check_topic, query_of, read_page
+from ottla.console.pages.pipelines import pipeline_view, pipelines_view
 from ottla.console.pages.schemas import NoSubject, schema_view, schemas_view
 from ottla.console.pages.security import security_view
 from ottla.console.pages.shared import table_query
@@ -40,6 +41,7 @@ from ottla.console.views import (
     letters,
     nodes,
     overview,
+    pipelines,
     queue,
     queues,
     schemas,
@@ -160,6 +162,17 @@ async def table_json(request: Request) -> Response:
     page = await table_view(request)
     if page.row is None and page.topic not in watched.look().data.topics:
         raise Refused(404, NO_TOPIC)
+    return _json(page)
+
+
+async def pipelines_json(request: Request) -> Response:
+    return _json(await pipelines_view(request))
+
+
+async def pipeline_json(request: Request) -> Response:
+    page = await pipeline_view(request)
+    if page.row is None:
+        raise Refused(404, page.problem)
     return _json(page)
 
 
@@ -299,6 +312,8 @@ SERVED: Final = (
     Served(f"{_AT}/tier", tier_json, "Tiered storage", tier.TierPage, _TABLE),
     Served(f"{_AT}/tables", tables_json, "Tables of topics", tables.TablesPage, _TABLE),
     Served(f"{_AT}/tables/{{topic}}", table_json, "One table", tables.TablePage),
+    Served(f"{_AT}/pipelines", pipelines_json, "Pipelines", pipelines.PipelinesPage, _TABLE),
+    Served(f"{_AT}/pipelines/{{pipeline}}", pipeline_json, "One pipeline", pipelines.PipelinePage),
     Served(f"{_AT}/schemas", schemas_json, "Subjects of schemas", schemas.SchemasPage, _TABLE),
     Served(
         f"{_AT}/schemas/{{subject}}",

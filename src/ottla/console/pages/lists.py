@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from ottla.console.attention import Finding
+    from ottla.console.findings import Finding
 
 
 async def overview_page(request: Request) -> Response:

@@ -190,11 +190,11 @@
 
   // -- keys ---------------------------------------------------------------------------------------
 
-  const GO = { o: "", t: "topics", g: "groups", s: "queues", x: "transactions", n: "nodes" };
+  const GO = { o: "", t: "topics", g: "groups", s: "queues", x: "transactions", n: "nodes", p: "pipelines" };
   const HELP = [
     ["/", "filter"], ["j k", "next and previous row"], ["Enter", "open the row"],
     ["[ ]", "previous and next page"], [".", "pause live updates"],
-    ["g o", "overview"], ["g t", "topics"], ["g g", "groups"], ["g s", "queues"], ["g x", "transactions"],
+    ["g o", "overview"], ["g t", "topics"], ["g g", "groups"], ["g s", "queues"], ["g x", "transactions"], ["g p", "pipelines"],
   ];
   let goes = false;
 

@@ -28,6 +28,7 @@ PAGES: Final = (
     ("nodes", can.NODES),
     ("tier", can.CATALOGUE),
     ("tables", can.TABLES),
+    ("pipelines", can.PIPELINES),
     ("schemas", can.REGISTRY),
     ("security", can.ACLS),
     ("doctor", None),

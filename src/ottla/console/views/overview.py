@@ -13,7 +13,8 @@ from ottla.console.views import topics as topics_view
 from ottla.console.views.frame import Frame, frame
 
 if TYPE_CHECKING:
-    from ottla.console.attention import Attention, Finding, NotChecked
+    from ottla.console.attention import Attention, NotChecked
+    from ottla.console.findings import Finding
     from ottla.console.look import Look
     from ottla.console.views.groups import GroupRow
     from ottla.console.views.nodes import NodeRow

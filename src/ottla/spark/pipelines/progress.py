@@ -29,6 +29,8 @@ class Progress(NamedTuple):
     locks_lost: int | None
     offsets: tuple[Mapping[str, Any], ...]
     run_id: str = ""
+    watermark: str = ""
+    """Up to which event time the flow has seen everything; empty if it has no watermark."""
 
     @property
     def is_batch(self) -> bool:
@@ -64,6 +66,7 @@ def parse(report: Mapping[str, Any]) -> Progress:
         locks_lost=sum(_records(end.get("ghosts", {})) for end in queues) if queues else None,
         offsets=tuple(ends),
         run_id=report.get("runId", ""),
+        watermark=str((report.get("eventTime") or {}).get("watermark", "")),
     )
 
 

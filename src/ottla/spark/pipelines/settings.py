@@ -50,6 +50,8 @@ class Settings:
     tables: str | None = None
     master: str | None = None
     remote: str | None = None
+    publish: bool | None = None
+    """Whether a run tells `ottla.pipelines` what it does, if there is that topic; None: it does."""
     spark: Mapping[str, str] = field(default_factory=dict)
     kafka: Mapping[str, str] = field(default_factory=dict)
     sources: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -87,6 +89,8 @@ def parse_settings(found: object, where: str) -> Settings:
             for one, entry in _mapping(value, f"{where}: {name}").items():
                 values[name][one] = _mapping(entry, f"{where}: {name}.{one}")
                 _known(values[name][one], keys, f"{where}: {name}.{one}")
+        elif name == "publish":
+            values[name] = _flag(value, f"{where}: publish")
         else:
             values[name] = str(value)
     if "master" in values and "remote" in values:
@@ -99,7 +103,7 @@ def overlay(base: Settings, over: Settings) -> Settings:
     changes: dict[str, Any] = {}
     for one in fields(Settings):
         new = getattr(over, one.name)
-        if isinstance(new, str):
+        if isinstance(new, (str, bool)):
             changes[one.name] = new
         elif new:
             changes[one.name] = _joined(getattr(base, one.name), new)

@@ -42,6 +42,17 @@ def write(directory: Path, **files: str) -> Path:
     return directory / next(iter(files)).replace("__", ".")
 
 
+def test_publishing_is_on_unless_the_yaml_says_no(tmp_path: Path) -> None:
+    file = write(
+        tmp_path, p__py=PYTHON, p__yaml="publish: false\n", p__on__yaml="publish: true\n"
+    )
+    assert load(file).settings.publish is False
+    assert load(file, env="on").settings.publish is True
+    write(tmp_path, p__yaml="publish: 7\n")
+    with pytest.raises(DefinitionError, match="publish: expected true or false, got 7"):
+        load(file)
+
+
 def test_the_environment_comes_before_the_base_and_both_before_the_file(tmp_path: Path) -> None:
     file = write(
         tmp_path,
