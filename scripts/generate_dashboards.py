@@ -124,9 +124,11 @@ ALERTS: Final = (
     Alert("A8", "LAST TRY", "a record of a queue is at its last delivery, or one member holds all"),
     Alert("A9", "LETTERS", "more dead letters than usual"),
     Alert("A10", "TXN", "a transaction has been open for more than a minute"),
+    Alert("A11", "TIER", "a copy to the tier does not end, or its catalogue cannot be read"),
     Alert("A12", "PIPELINE", "a flow of a pipeline failed, restarts all the time, or is silent"),
     Alert("A13", "NODE", "a node drains or is fenced for more than five minutes"),
     Alert("A14", "TABLE", "a table is far behind its topic, or the topic is gone"),
+    Alert("A15", "CERT", "the certificate of a broker ends within two weeks"),
 )
 
 

@@ -60,6 +60,7 @@ class FakeSource:
     letter_topics: dict[str, str] = field(default_factory=dict)
     pointers: dict[str, Pointer] = field(default_factory=dict)
     told: Pipelines = field(default_factory=lambda: Pipelines({}, {}))
+    certificates_end: dict[int, float] = field(default_factory=dict)
     written_ms: dict[tuple[TopicPartition, int], int] = field(default_factory=dict)
     slow_ms: int = 0
     fails: dict[str, ClientError] = field(default_factory=dict)
@@ -117,6 +118,10 @@ class FakeSource:
     async def pipelines(self) -> Pipelines:
         self._call("pipelines")
         return self.told
+
+    async def certificates(self) -> Mapping[int, float]:
+        self._call("certificates")
+        return dict(self.certificates_end)
 
     async def ends(
         self, of: Sequence[TopicPartition], *, starts: bool

@@ -376,7 +376,9 @@ RULES: Final[tuple[tuple[str, str, str, Callable[[Look, Thresholds], Found]], ..
     ("A6", "REBALANCING", "groups are stable", rebalancing),
     ("A10", "TXN", "no transaction is open for long", transactions),
     ("A9", "LETTERS", "no flood of dead letters", letters),
+    ("A11", "TIER", "copies to the tier end, its catalogue can be read", rules_beside.tier),
     ("A13", "NODE", "nodes are active", nodes),
     ("A14", "TABLE", "tables keep up with their topics", rules_beside.tables),
     ("A12", "PIPELINE", "flows of pipelines run", rules_beside.pipelines),
+    ("A15", "CERT", "certificates of brokers last", rules_beside.certificates),
 )

@@ -209,6 +209,17 @@ class AdminSource:
                 for record in records:
                     self._pipelines.add(record.key, record.value)
 
+    async def certificates(self) -> Mapping[int, float]:
+        if (await self._client.connection_to("any")).certificate_until is None:
+            return {}
+        found = {}
+        for number in self._client.view.brokers:
+            with suppress(ClientError):  # a node that is down does not hide the others
+                until = (await self._client.connection_to(number)).certificate_until
+                if until is not None:
+                    found[number] = until
+        return found
+
     async def ends(
         self, of: Sequence[TopicPartition], *, starts: bool
     ) -> Mapping[TopicPartition, tuple[int | None, int]]:

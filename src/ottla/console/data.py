@@ -29,10 +29,12 @@ if TYPE_CHECKING:
     from ottla.client.cluster.view import Broker, Topic
     from ottla.clock import Now
     from ottla.console.pipelines import Pipelines
+    from ottla.console.tiering import TierAnswer
     from ottla.tables.pointer import Pointer
 
 T = TypeVar("T")
 
+NOT_FOLDED: Final = Missing("the catalogue is read while somebody looks at the page Tier")
 CATALOGUE_TOPIC: Final = "__remote_log_metadata"
 
 
@@ -100,6 +102,9 @@ class Data:
     tables: Stamped[Mapping[str, Pointer]] = Stamped()
     """Tables by topic."""
     pipelines: Stamped[Pipelines] = Stamped()
+    certificates: Stamped[Mapping[int, float]] = Stamped()
+    """When those of brokers end, in seconds since the epoch."""
+    tier: Stamped[TierAnswer] = Stamped(NOT_FOLDED)
     ends: Mapping[TopicPartition, Ends] = field(default_factory=lambda: MappingProxyType({}))
     committed: Mapping[str, Stamped[Committed]] = field(
         default_factory=lambda: MappingProxyType({})

@@ -36,6 +36,8 @@ class Thresholds:
     pipeline_restarts: float = 3.0
     pipeline_restarts_s: float = 600.0
     pipeline_silent_s: float = 90.0
+    tier_s: float = 600.0
+    certificate_s: float = 14 * 86_400.0
 
 
 DEFAULTS: Final = Thresholds()

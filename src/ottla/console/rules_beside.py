@@ -1,4 +1,4 @@
-"""Rules over what stands beside the brokers: tables and pipelines. Pure."""
+"""Rules over what stands beside the log: tables, pipelines, the tier, certificates. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ottla.client.cluster.view import TopicPartition
 from ottla.console import figures
-from ottla.console.capabilities import PIPELINES
+from ottla.console.capabilities import CATALOGUE, PIPELINES
 from ottla.console.findings import finding
 from ottla.console.missing import Missing
 from ottla.console.text import name as shown
@@ -75,3 +75,49 @@ def _flow(look: Look, flow: FlowState, thresholds: Thresholds) -> Finding | None
         lasts = figures.duration(thresholds.pipeline_restarts_s)
         return finding("PIPELINE", f"{what}: {restarts} restarts in {lasts}{why}", *page)
     return None
+
+
+def tier(look: Look, thresholds: Thresholds) -> Found:
+    """A11: the catalogue cannot be read, or a copy does not end."""
+    if CATALOGUE not in look.data.capabilities:
+        return []
+    answer = look.data.tier.value
+    if isinstance(answer, Missing):
+        return answer
+    found = []
+    if answer.error:
+        text = f"the catalogue of the tier cannot be read: {shown(answer.error, 200)}"
+        found.append(finding("TIER", text, "tier"))
+    if answer.undecodable:
+        text = f"{answer.undecodable:,} record(s) of the tier's metadata topic are no events"
+        found.append(finding("TIER", text, "tier"))
+    late: dict[str, float] = {}
+    for one in answer.partitions:
+        if one.unfinished_since_ms is not None:
+            lasts = (look.now.wall_ms - one.unfinished_since_ms) / 1000
+            if lasts > thresholds.tier_s:
+                late[one.topic] = max(lasts, late.get(one.topic, 0.0))
+    found += [
+        finding(
+            "TIER",
+            f"topic {shown(topic)}: a copy to the tier began {figures.duration(lasts)} ago and has "
+            "not ended",
+            "tier",
+        )
+        for topic, lasts in sorted(late.items())
+    ]
+    return found
+
+
+def certificates(look: Look, thresholds: Thresholds) -> Found:
+    """A15: the certificate of a broker ends within two weeks."""
+    ends = look.data.certificates.value
+    if isinstance(ends, Missing):
+        return ends
+    found = []
+    for broker, until in sorted(ends.items()):
+        left = until - look.now.wall_ms / 1000
+        if left < thresholds.certificate_s:
+            when = f"ends in {figures.duration(left)}" if left > 0 else "has ended"
+            found.append(finding("CERT", f"node {broker}: its certificate {when}", "nodes"))
+    return found

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from ottla.clock import Clock
     from ottla.console.data import ClusterAnswer, Committed, LogDir
     from ottla.console.pipelines import Pipelines
+    from ottla.console.tiering import TierAnswer
     from ottla.tables.pointer import Pointer
 
 WATCHED_FOR: Final = 60_000
@@ -73,6 +74,7 @@ class Kind(Enum):
     LETTERS = ("letters", 60)
     TABLES = ("tables", 15)
     PIPELINES = ("pipelines", 5)
+    CERTIFICATES = ("certificates", 600)
 
     @property
     def max_age_ms(self) -> int:
@@ -98,6 +100,10 @@ class Source(Protocol):
     async def tables(self) -> Mapping[str, Pointer]: ...
 
     async def pipelines(self) -> Pipelines: ...
+
+    async def certificates(self) -> Mapping[int, float]:
+        """When those of brokers end, in seconds since the epoch; of brokers that have one."""
+        ...
 
     async def ends(
         self, of: Sequence[TopicPartition], *, starts: bool
@@ -130,6 +136,7 @@ NEEDS: Final[Mapping[Kind, str]] = {
     Kind.TRANSACTIONS: "Describe on the transactional ids",
     Kind.LETTERS: "DescribeConfigs on the groups",
     Kind.TABLES: f"Read on topic {POINTER_TOPIC!r}",
+    Kind.CERTIFICATES: "a connection to each broker",
     Kind.PIPELINES: f"Read on topic {PIPELINES_TOPIC!r}",
 }
 
@@ -390,6 +397,10 @@ class Snapshot:
     def _answered(self) -> None:
         if self.data.away_since_ms is not None:
             self.data = replace(self.data, away_since_ms=None, away_reason="")
+
+    def keep_tier(self, answer: TierAnswer | Missing) -> None:
+        """Take in the catalogue of the tier, or why it is not told."""
+        self.data = replace(self.data, tier=Stamped(answer, self._clock.monotonic_ms()))
 
     def note_registry(self) -> None:
         """A schema registry was found."""

@@ -10,11 +10,15 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from ottla.client.errors import ClientError
 from ottla.console.missing import Missing, missing
+from ottla.console.snapshot import is_refusal
 from ottla.errors import OttlaError
 from ottla.objects.errors import RemoteStorageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ottla.clock import Clock
     from ottla.console.clusters import ClusterSettings
     from ottla.tier.upkeep.tools import PartitionStatus
@@ -32,12 +36,17 @@ class TierAnswer:
     partitions: tuple[PartitionStatus, ...]
     undecodable: int
     """Records of the metadata topic that are no events."""
+    error: str = ""
+    """Why the catalogue could not be read."""
 
 
 class TierAccess:
     """The last answer, and the work for the next one."""
 
-    def __init__(self, settings: ClusterSettings, clock: Clock) -> None:
+    def __init__(
+        self, settings: ClusterSettings, clock: Clock, keep: Callable[[TierAnswer | Missing], None]
+    ) -> None:
+        self._keep = keep
         self._settings = settings
         self._clock = clock
         self._task: asyncio.Task[None] | None = None
@@ -59,8 +68,11 @@ class TierAccess:
     async def _read(self) -> None:
         try:
             self.answer = await asyncio.to_thread(_fold, self._settings)
+            self._keep(self.answer)
         except (OttlaError, RemoteStorageError) as error:
             self.answer = missing(error, "Read on topic '__remote_log_metadata'")
+            is_refused = isinstance(error, ClientError) and is_refusal(error)
+            self._keep(self.answer if is_refused else TierAnswer((), 0, self.answer.reason))
         finally:
             self._at = self._clock.monotonic()
             self._task = None

@@ -70,7 +70,7 @@ class Watched:
         self._sampling: asyncio.Task[None] | None = None
         self._ticked = False
         self.registry = RegistryAccess(cluster, clock)
-        self.tier = TierAccess(cluster.settings, clock)
+        self.tier = TierAccess(cluster.settings, clock, cluster.snapshot.keep_tier)
         self.boxes: dict[str, Box] = {}
         """Dead letters by topic, of those that somebody looked at."""
         self.redrives: dict[str, Redrive] = {}

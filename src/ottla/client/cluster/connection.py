@@ -134,6 +134,14 @@ class Connection(asyncio.BufferedProtocol):
         return self._failure is None and bool(self.versions)
 
     @property
+    def certificate_until(self) -> float | None:
+        """Until when the broker's certificate is valid, in seconds since the epoch.
+
+        None without TLS, and if the certificate is not verified.
+        """
+        return None
+
+    @property
     def in_flight(self) -> int:
         """How many answers are outstanding, of held requests, too."""
         return len(self._exchange) + len(self._held or ())

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import random as random_module
+import ssl
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -87,6 +88,12 @@ class SecureConnection(Connection):
     def is_open(self) -> bool:
         """Whether the client has logged in, and requests can be sent."""
         return self._is_logged_in and super().is_open
+
+    @property
+    def certificate_until(self) -> float | None:
+        shown = {} if self._channel is None else self._channel.verified()
+        until = shown.get("notAfter")
+        return None if until is None else float(ssl.cert_time_to_seconds(str(until)))
 
     async def open(
         self,

@@ -115,6 +115,8 @@ class PartitionStatus(NamedTuple):
     remote_bytes: int
     unfinished: int
     deleting: int
+    unfinished_since_ms: int | None = None
+    """When the oldest copy that is not finished began."""
 
     @property
     def lag(self) -> int:
@@ -148,6 +150,11 @@ async def statuses(
             at = next(key for key in end if (key.topic, key.partition) == (name, number))
             segments = folded.segments(TopicIdPartition(topic_id, name, number))
             finished = [one for one in segments if one.state is SegmentState.COPY_SEGMENT_FINISHED]
+            begun = [
+                one.event_timestamp_ms
+                for one in segments
+                if one.state is SegmentState.COPY_SEGMENT_STARTED
+            ]
             found.append(
                 PartitionStatus(
                     name,
@@ -158,8 +165,9 @@ async def statuses(
                     end[at].offset,
                     len(finished),
                     sum(one.segment_size for one in finished),
-                    sum(one.state is SegmentState.COPY_SEGMENT_STARTED for one in segments),
+                    len(begun),
                     sum(one.state is SegmentState.DELETE_SEGMENT_STARTED for one in segments),
+                    min(begun, default=None),
                 )
             )
     return found
