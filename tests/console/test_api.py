@@ -13,9 +13,14 @@ import pytest
 
 from ottla.client.admin.admin import Admin
 from ottla.client.producer.producer import Producer
+from ottla.client.producer.types import ProducerRecord
+from ottla.clock import SYSTEM
 from ottla.console.api.openapi import document
 from ottla.console.api.routes import SERVED
+from ottla.metadata.names import PIPELINES_TOPIC
+from ottla.sync import Producer as SyncProducer
 from ottla.sync import ShareConsumer
+from tests.support.pipeline_run import PipelineRun
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,6 +48,12 @@ def filled(broker: EmbeddedBroker) -> Iterator[None]:
             await admin.alter_group_offsets("billing", {("orders", 0): 0})
 
     asyncio.run(fill())
+    broker.create_topic(PIPELINES_TOPIC)
+    run = PipelineRun(at_ms=SYSTEM.wall_ms())
+    run.batch(1)
+    with SyncProducer(broker.bootstrap) as telling:
+        records = [ProducerRecord(one.value, key=one.key) for one in run.tell()]
+        telling.send_many(PIPELINES_TOPIC, records)
     with ShareConsumer(
         broker.bootstrap,
         group="warehouse",
@@ -69,13 +80,16 @@ NAMES = {
     "queue": "warehouse",
     "partition": "0",
     "subject": "orders-value",
+    "pipeline": "orders",
 }
 
 
 @pytest.mark.parametrize("served", SERVED, ids=lambda one: one.path)
 def test_case_68_answers_are_as_described(console: TestClient, served: Any) -> None:
-    answer = console.get(served.path.format(**NAMES))
-    assert answer.status_code == 200, answer.text
+    end = time.monotonic() + WAIT
+    while (answer := console.get(served.path.format(**NAMES))).status_code != 200:
+        # What the cluster has not told yet may be missing.
+        assert time.monotonic() < end, answer.text
     described = console.get("/api/v1/openapi.json").json()
     if served.view is None:
         [line] = answer.text.splitlines()
@@ -84,6 +98,29 @@ def test_case_68_answers_are_as_described(console: TestClient, served: Any) -> N
     [content] = described["paths"][served.path]["get"]["responses"]["200"]["content"].values()
     schema = {**content["schema"], "components": described["components"]}
     jsonschema.Draft202012Validator(schema).validate(answer.json())
+
+
+def test_a_series_has_its_points(console: TestClient) -> None:
+    """Its name is listed once two samples of a topic have come."""
+    end = time.monotonic() + WAIT
+    path = "/api/v1/series?cluster=local"
+    while "topic/orders/records_per_s" not in (found := console.get(path).json())["names"]:
+        assert time.monotonic() < end, found
+        time.sleep(0.2)
+    answer = console.get(f"{path}&name=topic/orders/records_per_s&from=ago:10m").json()
+    assert answer["step_s"] == 10
+    assert any(one["value"] is not None for one in answer["points"])
+    day = console.get("/api/v1/series?name=topic/orders/records_per_s&from=ago:1d&step=600")
+    assert day.json()["step_s"] == 600
+    for query, status in (
+        ("name=topic/none/x", 404),
+        ("name=a//b", 404),
+        ("cluster=none", 404),
+        ("name=a&from=yesterday", 400),
+        ("name=a&from=newest", 400),
+        ("name=a&step=0", 400),
+    ):
+        assert console.get(f"/api/v1/series?{query}").status_code == status, query
 
 
 def test_errors_are_problems(console: TestClient) -> None:

@@ -2,7 +2,8 @@
 
 Its standard input begins with a line of JSON: the descriptors of its listening sockets (`fds`), its
 `listener`, the broker's `bootstrap`, how visitors log in there (`security`, if they have to),
-whether it may `write`, and after how many idle seconds it leaves (`idle_exit_s`). The end of the
+whether it may `write`, after how many idle seconds it leaves (`idle_exit_s`), and where its history
+is kept (`state`; empty: nowhere). The end of the
 input means that the broker is gone. It prints nothing to standard output.
 """
 
@@ -42,6 +43,7 @@ def main() -> int:
             listener=told["listener"],
             write=told["write"],
             idle_exit_s=told["idle_exit_s"],
+            state=told.get("state", ""),
             clusters=(cluster,),
         )
         sockets = [socket.socket(fileno=fd) for fd in told["fds"]]

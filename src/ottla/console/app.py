@@ -80,6 +80,8 @@ class Console:
     clock: Clock
     visitors: Visitors
     door: Doorkeeper
+    keeper: Keeper | None = None
+    """Keeps the history in a file, if there is one."""
     owners: Owners | None = None
     """With `auth = "sasl"`: the clusters as each person sees them."""
     renderer: Renderer = field(default_factory=Renderer)
@@ -110,7 +112,10 @@ class Console:
 
     def cluster(self, request: Request) -> Watched:
         """The cluster of a page's path, as this person sees it."""
-        asked = request.path_params["cluster"]
+        return self.cluster_named(request, request.path_params["cluster"])
+
+    def cluster_named(self, request: Request, asked: str) -> Watched:
+        """The cluster of this name, as this person sees it."""
         found = self._clusters_of(request).get(asked)
         if found is None:
             known = ", ".join(self.names)
@@ -344,7 +349,7 @@ def application(
     keeper: Keeper | None = None,
 ) -> Starlette:
     """The whole console below its base path; with `owners`, `clusters` is empty."""
-    console = Console(settings, clusters, clock, Visitors(settings), door, owners)
+    console = Console(settings, clusters, clock, Visitors(settings), door, keeper, owners)
     if owners is not None:
         door.logins.on_end = owners.end
 

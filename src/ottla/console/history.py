@@ -153,6 +153,9 @@ class History:
     def __len__(self) -> int:
         return len(self._series)
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._series
+
     @property
     def rings(self) -> int:
         """How many series have rings."""

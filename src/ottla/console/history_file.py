@@ -219,6 +219,33 @@ class HistoryFile:
             self._failed(error)
         return [(tuple(json.loads(name)), points) for name, points in found.items() if points]
 
+    def read(self, cluster: str, name: Name, first_slot: int, last_slot: int) -> list[Point]:
+        """The points of one series between two steps."""
+        with self._lock:
+            database = self._database
+            if database is None:
+                return []
+            found: list[Point] = []
+            try:
+                rows = database.execute(
+                    "SELECT block, data FROM points JOIN series ON series.id = points.series"
+                    " WHERE cluster = ? AND name = ? AND block BETWEEN ? AND ? ORDER BY block",
+                    (
+                        cluster,
+                        json.dumps(name),
+                        first_slot // BLOCK_SLOTS,
+                        last_slot // BLOCK_SLOTS,
+                    ),
+                )
+                with closing(rows):
+                    for block, data in rows:
+                        values = _unpacked(data)
+                        if values is not None:
+                            found += _points(values, block, first_slot, last_slot)
+            except sqlite3.Error as error:
+                self._failed(error)
+            return found
+
     def close(self) -> None:
         with self._lock:
             if self._database is not None:

@@ -30,12 +30,15 @@ from ottla.metadata.errors import InvalidConfig
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
     from socket import socket
 
     from ottla.broker.running.settings import Settings
     from ottla.metadata.config.broker import BrokerConfig
 
 MODULE: Final = "ottla.console"
+STATE: Final = "console"
+"""Below the data directory: the history of the console."""
 PACKAGES: Final = ("starlette", "uvicorn", "jinja2", "msgspec", "msgpack", "cel")
 MECHANISMS: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
 """By which visitors can log in, the best first."""
@@ -49,9 +52,15 @@ logger = logging.getLogger(__name__)
 
 
 async def opened(
-    settings: Settings, config: BrokerConfig, addresses: Mapping[str, tuple[str, int]]
+    settings: Settings,
+    config: BrokerConfig,
+    addresses: Mapping[str, tuple[str, int]],
+    state: Path | None,
 ) -> ConsoleDoor:
-    """The door of a broker that is reached at these addresses, bound; raises `CannotListen`."""
+    """The door of a broker that is reached at these addresses, bound; raises `CannotListen`.
+
+    `state` is the directory of the console's own files; without one it keeps none.
+    """
     listener = settings.console_listener
     assert listener is not None
     package = missing_package()
@@ -61,6 +70,7 @@ async def opened(
         "listener": f"http://{listener.host}:{listener.port}",
         **_reached(settings, config, addresses),
         "write": config.get_bool("ottla.console.write"),
+        "state": "" if state is None else str(state.absolute()),
         "idle_exit_s": -(-config.get_int("ottla.console.idle.exit.ms") // 1000),
     }
     try:

@@ -459,9 +459,10 @@ class Node:
 
     async def _open_console(self) -> None:
         # Not needed by a broker without it.
-        from ottla.broker.running.console import opened
+        from ottla.broker.running.console import STATE, opened
 
-        self.console = await opened(self.settings, self.config, self.addresses)
+        state = None if self._ephemeral else self.data.path / STATE
+        self.console = await opened(self.settings, self.config, self.addresses, state)
 
     async def _run_table_worker(self) -> None:
         # Not needed by a broker without it.

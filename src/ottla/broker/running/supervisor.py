@@ -128,7 +128,8 @@ def run_nodes(config: BrokerConfig, setup: Setup, on_ready: Callable[[Served], N
                 stack.callback(one.close)
         supervisor = Supervisor(config, settings, setup, root, sockets, on_ready)
         if settings.console_listener is not None:
-            supervisor.console = _console(config, settings, sockets)
+            state = None if setup.ephemeral or setup.directory is None else root
+            supervisor.console = _console(config, settings, sockets, state)
             stack.callback(supervisor.console.close)
         if settings.metrics_listener is not None:
             _monitor(supervisor, settings, stack)
@@ -166,12 +167,16 @@ def _bound(name: str, host: str, port: int) -> list[socket]:
 
 
 def _console(
-    config: BrokerConfig, settings: Settings, sockets: Mapping[str, Sequence[socket]]
+    config: BrokerConfig,
+    settings: Settings,
+    sockets: Mapping[str, Sequence[socket]],
+    root: Path | None,
 ) -> ConsoleDoor:
-    from ottla.broker.running.console import opened
+    from ottla.broker.running.console import STATE, opened
 
     addresses = {name: each[0].getsockname()[:2] for name, each in sockets.items()}
-    return asyncio.run(opened(settings, config, addresses))
+    state = None if root is None else root / STATE
+    return asyncio.run(opened(settings, config, addresses, state))
 
 
 def _monitor(supervisor: Supervisor, settings: Settings, stack: ExitStack) -> None:

@@ -28,6 +28,7 @@ from ottla.console.views import (
     queues,
     schemas,
     security,
+    series,
     table,
     tables,
     tier,
@@ -74,8 +75,8 @@ _NAMES: Final[dict[str, Any]] = {
     name: value
     for module in (
         attention, findings, lag, missing, window, doctor, frame, group, groups, lags, letters, nodes,
-        overview, pipelines, queue, queues, schemas, security, table, tables, tier, topic, topics,
-        transactions,
+        overview, pipelines, queue, queues, schemas, security, series, table, tables, tier, topic,
+        topics, transactions,
     )
     for name, value in vars(module).items()
     if not name.startswith("_")

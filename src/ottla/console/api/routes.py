@@ -13,6 +13,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from ottla.console.api.openapi import document
+from ottla.console.api.series import series_view
 from ottla.console.app import console_of
 from ottla.console.attention import Attention
 from ottla.console.decode.mask import rules_of
@@ -46,6 +47,7 @@ from ottla.console.views import (
     queues,
     schemas,
     security,
+    series,
     tables,
     tier,
     topic,
@@ -182,6 +184,10 @@ async def tier_json(request: Request) -> Response:
 
 async def doctor_json(request: Request) -> Response:
     return _json(await doctor_view(request))
+
+
+async def series_json(request: Request) -> Response:
+    return _json(await series_view(request))
 
 
 async def window_json(request: Request) -> Response:
@@ -324,6 +330,19 @@ SERVED: Final = (
     ),
     Served(
         f"{_AT}/security", security_json, "Users, rights, quotas", security.SecurityPage, _TABLE
+    ),
+    Served(
+        "/api/v1/series",
+        series_json,
+        "The history of a figure, or the names of all that are kept",
+        series.SeriesPage,
+        (
+            ("cluster", "Name of the cluster; the first one without it."),
+            ("name", "Parts of the name, such as topic/orders/records_per_s."),
+            ("contains", "Without a name: only names that contain this text."),
+            ("from", "time:2026-11-14T10:00:00Z, ago:6h or oldest; ago:1h without it."),
+            ("step", "Seconds; larger ones are taken where there would be over 2,000 points."),
+        ),
     ),
     Served(f"{_AT}/doctor", doctor_json, "The console and the cluster", doctor.DoctorPage),
 )
