@@ -101,6 +101,11 @@ class SharePartition:
         return self._window.complete
 
     @property
+    def available(self) -> int:
+        """Records of the window that can be delivered again."""
+        return self._window.available
+
+    @property
     def in_flight(self) -> int:
         """Records that members hold, or give back in a write that has not ended."""
         window = self._window

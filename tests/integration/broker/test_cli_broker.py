@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import resource
 import signal
 import socket
@@ -18,6 +19,7 @@ import pytest
 from confluent_kafka import AcknowledgeType, Producer, ShareConsumer
 from typer.testing import CliRunner
 
+import ottla.sync
 from ottla import Admin
 from ottla.broker.running.run import FILE_TABLE
 from ottla.cli.whole import app
@@ -222,6 +224,12 @@ def test_metrics_are_served(tmp_path: Path) -> None:
         text = answer.read().decode()
     assert 'ottla_requests_total{api="produce"} 1.0' in text
     assert 'ottla_log_end_offset{partition="0",topic="orders"} 1.0' in text
+    assert f'ottla_build_info{{version="{ottla.__version__}"}} 1.0' in text
+    found = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+    assert 0 < float(found["ottla_start_time_seconds"]) <= time.time()
+    assert float(found["ottla_disk_free_bytes"]) > 0
+    assert float(found["ottla_loop_lag_seconds"]) >= 0
+    assert float(found["ottla_transaction_open_seconds_max"]) == 0
     for path in ("healthz", "readyz"):
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}") as answer:
             assert answer.status == 200
@@ -255,6 +263,32 @@ def test_metrics_tell_how_the_journal_is_doing(tmp_path: Path) -> None:
     assert found["ottla_journal_off"] == 0
     assert {"ottla_journal_free_files", "ottla_journal_checkpoints_total"} <= found.keys()
     assert "ottla_journal_checkpoint_seconds_total" in found
+    stop(process)
+
+
+@pytest.mark.long
+def test_metrics_tell_how_long_a_transaction_is_open() -> None:
+    port = free_port()
+    process = start("--listen", "127.0.0.1:0", "--ephemeral", "--metrics-port", str(port))
+    address = ready_address(process)
+
+    def longest() -> float:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+            found = re.search(
+                r"^ottla_transaction_open_seconds_max (\S+)$", answer.read().decode(), re.M
+            )
+        assert found is not None
+        return float(found[1])
+
+    with ottla.sync.Producer(address, transactional_id="t") as producer:
+        with producer.transaction():
+            producer.send("orders", b"x")
+            deadline = time.monotonic() + 30.0
+            while longest() == 0:
+                assert time.monotonic() < deadline
+        deadline = time.monotonic() + 30.0
+        while longest() > 0:
+            assert time.monotonic() < deadline
     stop(process)
 
 
@@ -298,6 +332,9 @@ def test_metrics_tell_how_share_partitions_are_doing(tmp_path: Path) -> None:
     assert f"ottla_share_end_offset{labels} 2.0" in text
     assert f"ottla_share_in_flight_records{labels} 2.0" in text
     assert f"ottla_share_delivered_records_total{labels} 2.0" in text
+    assert f"ottla_share_available_records{labels} 0.0" in text
+    assert re.search(rf"ottla_share_window_stalled_seconds{re.escape(labels)} [\d.e-]+$", text, re.M)
+    assert 'ottla_group_members{group="workers",state="Stable",type="share"} 1.0' in text
     assert 'ottla_share_dead_letters_total{group="workers"} 2.0' in later
     assert "ottla_share_dead_letters_lost_total{" not in later
     stop(process)

@@ -42,7 +42,7 @@ from ottla.metadata.names import CONSUMER_OFFSETS_TOPIC
 from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from uuid import UUID
 
     from ottla.broker.access.authorizer import Authorizer
@@ -85,6 +85,7 @@ class GroupService:
         self.topics = TopicsImage()
         self._config = _group_config(hosting.cluster.config)
         self._effects: dict[str, asyncio.Task[None]] = {}
+        self._machines: dict[int, GroupCoordinator] = {}
         self._service: CoordinatorService[Request, Record, Response] = CoordinatorService(
             hosting, CONSUMER_OFFSETS_TOPIC, self._machine, self._perform
         )
@@ -202,8 +203,16 @@ class GroupService:
         """The running effects of a group."""
         return self._effects.get(group_id)
 
+    def memberships(self) -> Iterator[tuple[str, str, str, int]]:
+        """Group, type, state and number of members, in loaded partitions."""
+        for index in self._service.loaded:
+            for group_id, group in self._machines[index].groups.items():
+                yield group_id, group.kind, group.state, len(group.members)
+
     def _machine(self, index: int) -> GroupCoordinator:
-        return GroupCoordinator(self._config, partial(matching_topics, self._authorizer))
+        made = GroupCoordinator(self._config, partial(matching_topics, self._authorizer))
+        self._machines[index] = made
+        return made
 
     # -- effects ----------------------------------------------------------------------------------
 

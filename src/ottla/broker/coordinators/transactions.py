@@ -51,6 +51,13 @@ FIRST_PAUSE_SECONDS: Final = 0.05
 LONGEST_PAUSE_SECONDS: Final = 1.0
 COMPLETION_SECONDS: Final = 1.0  # how long a join waits for the transaction before it to end
 ADD_PARTITIONS_VERSION: Final = 5
+OPEN: Final = frozenset(
+    {
+        m.TransactionState.ONGOING,
+        m.TransactionState.PREPARE_COMMIT,
+        m.TransactionState.PREPARE_ABORT,
+    }
+)
 
 logger = logging.getLogger(__name__)
 
@@ -123,6 +130,18 @@ class TransactionService:
             transaction.state.label
             for machine in self._loaded()
             for transaction in machine.transactions.values()
+        )
+
+    def longest_open(self, wall_ms: int) -> float:
+        """Age in seconds of the oldest transaction that is open, in loaded partitions."""
+        return max(
+            (
+                max(0, wall_ms - transaction.start_ms) / 1000
+                for machine in self._loaded()
+                for transaction in machine.transactions.values()
+                if transaction.state in OPEN
+            ),
+            default=0.0,
         )
 
     @property

@@ -7,7 +7,9 @@ prometheus-client is imported only when metrics are requested.
 from __future__ import annotations
 
 import resource
-from typing import TYPE_CHECKING, Final
+from importlib import import_module
+from itertools import islice
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.log.sealed import shared
 from ottla.wire.schema import API_NAMES
@@ -24,13 +26,23 @@ MAX_SERIES: Final = 20_000
 """Of partitions. Beyond it they are summed up by topic: a scrape of more takes the collecting
 system, and this one, longer than it is worth."""
 FAMILIES_OF_PARTITIONS: Final = 3
+# Looked up, not imported: the package's front page names every room, and rooms import down only.
+SOFTWARE_VERSION: Final[str] = import_module("ottla").__version__
+
+
+class Surroundings(NamedTuple):
+    """What has to be waited for before a scrape."""
+
+    loop_lag: float
+    free_bytes: int
 
 
 class NodeCollector:
     """What `/metrics` shows; one family per method."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, around: Surroundings | None = None) -> None:
         self._node = node
+        self._around = around
 
     def collect(self) -> Iterator[Metric]:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -58,10 +70,12 @@ class NodeCollector:
             "Mapped parts of log files, of 64 MiB at most; they count as memory of the process.",
             len(shared().maps),
         )
+        yield from self._process()
         yield from self._logs()
         yield from self._journal()
         yield from self._cleaner()
         yield from self._transactions()
+        yield from self._groups()
         yield from self._share_partitions()
         yield from self._door()
         yield from self._certificates()
@@ -78,6 +92,28 @@ class NodeCollector:
         yield CounterMetricFamily(
             "ottla_cpu_seconds", "Processor time of the process.", usage.ru_utime + usage.ru_stime
         )
+
+    def _process(self) -> Iterator[Metric]:
+        from prometheus_client.core import GaugeMetricFamily
+
+        node = self._node
+        build = GaugeMetricFamily("ottla_build_info", "1; the version is a label.", labels=["version"])
+        build.add_metric([SOFTWARE_VERSION], 1)
+        yield build
+        yield GaugeMetricFamily(
+            "ottla_start_time_seconds", "When the node started, since the epoch.", node.started
+        )
+        if self._around is not None:
+            yield GaugeMetricFamily(
+                "ottla_loop_lag_seconds",
+                "How late a timer of the event loop was, at this scrape.",
+                self._around.loop_lag,
+            )
+            yield GaugeMetricFamily(
+                "ottla_disk_free_bytes",
+                "Free bytes on the disk of the data directory.",
+                self._around.free_bytes,
+            )
 
     def _door(self) -> Iterator[Metric]:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -245,12 +281,14 @@ class NodeCollector:
             "ottla_transactional_ids", "Transactional ids by state.", labels=["state"]
         )
         ending = timed_out = 0
+        longest = 0.0
         # As with share groups: looking does not load anything.
         if (transactions := self._node.services.transactions.made) is not None:
             for state, count in transactions.states().items():
                 states.add_metric([state], count)
             ending = transactions.ending
             timed_out = transactions.timed_out
+            longest = transactions.longest_open(self._node.clock.wall_ms())
         yield states
         yield GaugeMetricFamily(
             "ottla_transactions_ending", "Transactions whose markers are not all written.", ending
@@ -258,6 +296,23 @@ class NodeCollector:
         yield CounterMetricFamily(
             "ottla_transactions_timed_out", "Transactions aborted by their timeout.", timed_out
         )
+        yield GaugeMetricFamily(
+            "ottla_transaction_open_seconds_max", "Age of the oldest open transaction.", longest
+        )
+
+    def _groups(self) -> Iterator[Metric]:
+        """Of the coordinators here."""
+        from prometheus_client.core import GaugeMetricFamily
+
+        members = GaugeMetricFamily(
+            "ottla_group_members",
+            f"Members of a group; of {MAX_SERIES:,} groups at most.",
+            labels=["group", "type", "state"],
+        )
+        if (groups := self._node.services.groups.made) is not None:
+            for group, kind, state, count in islice(groups.memberships(), MAX_SERIES):
+                members.add_metric([group, kind, state], count)
+        yield members
 
     def _share_partitions(self) -> Iterator[Metric]:
         """The state of the share-partitions led here, which no request shows."""
@@ -282,6 +337,17 @@ class NodeCollector:
         deliveries = CounterMetricFamily(
             "ottla_share_delivered_records", "Records delivered to members.", labels=names
         )
+        available = GaugeMetricFamily(
+            "ottla_share_available_records",
+            "Records of the window that can be delivered again.",
+            labels=names,
+        )
+        stalled = GaugeMetricFamily(
+            "ottla_share_window_stalled_seconds",
+            "For how long the start has not moved while the window has records.",
+            labels=names,
+        )
+        now = self._node.clock.monotonic_ms()
         # Not made by looking: where there are no share groups there is nothing to load.
         for led in self._node.services.shares.made or ():
             if led.machine is not None:
@@ -290,7 +356,10 @@ class NodeCollector:
                 end.add_metric(labels, led.machine.end_offset)
                 held.add_metric(labels, led.machine.in_flight)
                 deliveries.add_metric(labels, led.deliveries)
-        yield from (start, end, held, deliveries)
+                available.add_metric(labels, led.machine.available)
+                is_empty = led.machine.start_offset == led.machine.end_offset
+                stalled.add_metric(labels, 0 if is_empty else (now - led.moved_ms) / 1000)
+        yield from (start, end, held, deliveries, available, stalled)
         letters = CounterMetricFamily(
             "ottla_share_dead_letters", "Dead letters written.", labels=["group"]
         )

@@ -102,6 +102,7 @@ class Node:
         self.config = config
         self._shared = shared
         self.clock = clock
+        self.started = clock.wall()
         self.settings = settings
         self.node_id = config.node_id
         self._ephemeral = ephemeral
