@@ -100,6 +100,7 @@ def test_case_68_answers_are_as_described(console: TestClient, served: Any) -> N
     jsonschema.Draft202012Validator(schema).validate(answer.json())
 
 
+@pytest.mark.long
 def test_a_series_has_its_points(console: TestClient) -> None:
     """Its name is listed once two samples of a topic have come."""
     end = time.monotonic() + WAIT

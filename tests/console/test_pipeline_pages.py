@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import pytest
 from starlette.testclient import TestClient
 
-from ottla.client.producer.types import ProducerRecord
 from ottla.client.security import PLAINTEXT
 from ottla.console.serve import make_app
 from ottla.console.settings import ClusterSettings, Settings

@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 import ottla
+from ottla.console.pipelines import Fold, Pipelines
+from ottla.metadata.names import PIPELINES_TOPIC
 from ottla.spark.pipelines.compiler import Compiler
 from ottla.spark.pipelines.load import load
 from ottla.spark.pipelines.preflight import fill
-from ottla.sync import Producer
+from ottla.sync import Producer, Reader
 from ottla.testing.embedded import EmbeddedBroker
 from tests.support.pipelines import run_once
 from tests.support.processes import descendants
@@ -323,6 +325,7 @@ def test_case_50_a_killed_jvm_is_replaced_and_one_ctrl_c_ends_a_run_after_its_ba
     file.write_text(SLOW.format(topic=topic, go=go))
     state = tmp_path / "state"
     checkpoint = state / "checkpoints" / "slow"
+    broker.create_topic(PIPELINES_TOPIC)
     with running(file, "--bootstrap", broker.bootstrap, "--state", state) as process:
         wait_for(checkpoint / "offsets" / "0", process)
         [java] = [
@@ -347,6 +350,22 @@ def test_case_50_a_killed_jvm_is_replaced_and_one_ctrl_c_ends_a_run_after_its_ba
     assert events[-1]["state"] == "stopped"
     assert (checkpoint / "commits" / "1").exists()
     assert errors.count("Traceback") == 0, errors
+    told = told_in(broker)
+    run, flow = told.pipelines["slow"], told.flows["slow", "slow"]
+    assert run.ended_ms is not None
+    assert run.flows == {"slow"}
+    assert (flow.state, flow.batches, flow.rows, flow.restarts) == ("stopped", 2, 150, 1)
+    assert flow.run == run.run
+
+
+def told_in(broker: EmbeddedBroker) -> Pipelines:
+    """What runs told the topic, as the console reads it."""
+    fold = Fold()
+    with Reader(broker.bootstrap, PIPELINES_TOPIC, stop="latest") as reader:
+        while records := reader.read_many():
+            for record in records:
+                fold.add(record.key, record.value)
+    return fold.value()
 
 
 def test_a_plan_that_cannot_be_is_status_2_before_anything_runs(

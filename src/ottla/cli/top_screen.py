@@ -422,7 +422,9 @@ def _queue(page: QueuePage, height: int) -> list[RenderableType]:
 
 
 def _pipelines(rows: Sequence[PipelineRow], state: TopState, height: int) -> Table:
-    table = _table("pipeline", "state", "on", ">flows", ">rows/s", ">lag", ">restarts", "last error")
+    table = _table(
+        "pipeline", "state", "on", ">flows", ">rows/s", ">lag", ">restarts", "last error"
+    )
     chosen, which = _window(rows, state, height)
     for index in which:
         one = rows[index]

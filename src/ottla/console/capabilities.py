@@ -41,8 +41,8 @@ _OTHERS: Final[Mapping[str, str]] = {
     CATALOGUE: "no topic __remote_log_metadata: remote.log.storage.system.enable is off",
     TABLES: "no topic has a table: set ottla.table.enable=true on one and run ottla table run",
     PIPELINES: "no topic ottla.pipelines; after `ottla topic create ottla.pipelines --partitions 1 "
-    "--config cleanup.policy=compact,delete --config retention.ms=604800000` each `ottla run` tells it "
-    "what its pipeline does",
+    "--config cleanup.policy=compact,delete --config retention.ms=604800000` each `ottla run` "
+    "tells it what its pipeline does",
     REGISTRY: "no schema registry is known: start the broker with --registry, or set registry",
 }
 

@@ -202,9 +202,7 @@ class AdminSource:
         self, browser: Browser, starts: dict[int, int], stops: dict[int, int]
     ) -> None:
         some = list(starts)
-        async with browser.reader(
-            PIPELINES_TOPIC, "read_committed", starts, stops, some
-        ) as reader:
+        async with browser.reader(PIPELINES_TOPIC, "read_committed", starts, stops, some) as reader:
             while records := await reader.read_many(READ_AT_ONCE):
                 for record in records:
                     self._pipelines.add(record.key, record.value)

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ottla.clock import Now
+    from ottla.console.data import Data
     from ottla.console.history import History, Name
     from ottla.console.lag import EndSamples
     from ottla.console.pipelines import FlowState
-    from ottla.console.data import Data
 
 TREND_SLOTS: Final = 60
 """Ten minutes."""

@@ -9,7 +9,6 @@ everything every 30 s, so what runs is among them.
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -302,9 +301,9 @@ class _Said:
 
     def number(self, key: str) -> float | None:
         found = self.found.get(key)
-        if type(found) not in (int, float) or not 0 <= found <= LARGEST or math.isnan(found):
+        if isinstance(found, bool) or not isinstance(found, (int, float)):
             return None
-        return float(found)
+        return float(found) if 0 <= found <= LARGEST else None  # which NaN is not
 
     def items(self, key: str, most: int) -> list[object]:
         found = self.found.get(key)

@@ -24,7 +24,7 @@ REMOTE_LOG_METADATA_TOPIC: Final = "__remote_log_metadata"
 POINTER_TOPIC: Final = "ottla.tables"
 """The compacted topic of tables' pointers: one partition, written by the table worker."""
 PIPELINES_TOPIC: Final = "ottla.pipelines"
-"""Where `ottla run` publishes what its pipelines do, if the topic exists; nobody makes it unasked."""
+"""Where `ottla run` tells what its pipelines do, if the topic exists; nobody makes it unasked."""
 TABLE_GROUP_PREFIX: Final = "ottla.table."
 """Of the groups that show the positions of tables."""
 

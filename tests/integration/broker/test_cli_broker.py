@@ -275,7 +275,7 @@ def test_metrics_tell_how_long_a_transaction_is_open() -> None:
     def longest() -> float:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
             found = re.search(
-                r"^ottla_transaction_open_seconds_max (\S+)$", answer.read().decode(), re.M
+                r"^ottla_transaction_open_seconds_max (\S+)$", answer.read().decode(), re.MULTILINE
             )
         assert found is not None
         return float(found[1])
@@ -333,7 +333,9 @@ def test_metrics_tell_how_share_partitions_are_doing(tmp_path: Path) -> None:
     assert f"ottla_share_in_flight_records{labels} 2.0" in text
     assert f"ottla_share_delivered_records_total{labels} 2.0" in text
     assert f"ottla_share_available_records{labels} 0.0" in text
-    assert re.search(rf"ottla_share_window_stalled_seconds{re.escape(labels)} [\d.e-]+$", text, re.M)
+    assert re.search(
+        rf"ottla_share_window_stalled_seconds{re.escape(labels)} [\d.e-]+$", text, re.MULTILINE
+    )
     assert 'ottla_group_members{group="workers",state="Stable",type="share"} 1.0' in text
     assert 'ottla_share_dead_letters_total{group="workers"} 2.0' in later
     assert "ottla_share_dead_letters_lost_total{" not in later

@@ -113,6 +113,17 @@ def test_case_5_an_idle_console_leaves_and_comes_back() -> None:
     assert not is_alive(last)  # case 6: the broker stops
 
 
+@pytest.mark.long
+def test_case_66_a_console_beside_a_broker_keeps_its_history_in_a_file(tmp_path: Path) -> None:
+    config = {"ottla.console.idle.exit.ms": "1000"}
+    with EmbeddedBroker(tmp_path / "data", console=True, config=config) as broker:
+        get(f"{broker.console_url}c/local/topics")
+        until(lambda: console_door(broker).pid is None)
+        assert (tmp_path / "data" / "console" / "history.sqlite").exists()
+    with EmbeddedBroker(tmp_path / "data", config={}) as broker:
+        assert broker.bootstrap, "the directory is no log"
+
+
 def start(*options: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "ottla.cli", "broker", "--ephemeral", "--port", "0", *options],

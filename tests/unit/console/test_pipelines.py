@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -243,13 +243,11 @@ def test_records_of_strangers_are_counted_and_passed_over(value: bytes) -> None:
     assert fold.value().unreadable == 1
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner),
-    max_leaves=8,
-)
+SIMPLE = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9)
+JSON = SIMPLE | st.lists(SIMPLE, max_size=3) | st.lists(st.lists(SIMPLE, max_size=3), max_size=2)
 
 
+@settings(max_examples=20)
 @given(st.data())
 async def test_whatever_the_fields_hold_pages_are_made(data: st.DataObject) -> None:
     shop = Shop()
@@ -284,11 +282,11 @@ def test_a_long_topic_is_read_from_near_its_end_and_on_from_there() -> None:
 
 
 def test_of_many_names_the_last_are_kept_and_null_deletes() -> None:
-    fold, value = Fold(), json.loads(told()[1].value)
+    fold = Fold()
+    text = b'{"version":1,"kind":"flow","pipeline":"orders","state":"running","flow":"f%d"}'
     for number in range(MOST_KEYS + 50):
-        name = f"f{number}"
-        fold.add(f"p/{name}".encode(), json.dumps({**value, "flow": name}).encode())
-        if number % 1_000 == 0:
+        fold.add(b"p/f%d" % number, text % number)
+        if number == 1_000:
             fold.value()
     found = fold.value().flows
     assert len(found) == MOST_KEYS
@@ -339,9 +337,10 @@ def test_nodes_stand_right_of_what_leads_to_them() -> None:
     assert columns(4, [(0, 1), (1, 2), (0, 2), (3, 2)]) == [0, 1, 2, 0]
 
 
-@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=30))
+@settings(max_examples=20)
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=12))
 def test_cycles_end(edges: list[tuple[int, int]]) -> None:
-    assert all(0 <= one < 10 for one in columns(10, edges))
+    assert all(0 <= one < 6 for one in columns(6, edges))
 
 
 def test_names_in_the_picture_are_text() -> None:

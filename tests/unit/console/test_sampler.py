@@ -389,7 +389,9 @@ async def test_nothing_needs_attention_and_what_was_checked_is_listed() -> None:
     found = cluster.attention()
     assert found.findings == ()
     assert "every partition has a leader, every log directory is online" in found.checked
-    assert {one.word for one in found.not_checked} == {"DISK", "TXN", "NODE", "LETTERS", "TABLE"}
+    assert {one.word for one in found.not_checked} == {
+        *("DISK", "TXN", "NODE", "LETTERS", "TABLE", "CERT")
+    }
 
 
 async def test_rule_a2_offline() -> None:
@@ -471,3 +473,48 @@ async def test_those_who_look_at_one_moment_share_it() -> None:
     assert second.now.ms == first.now.ms + 100
     await cluster.snapshot.refresh(Kind.NODES)
     assert cluster.look().data is cluster.snapshot.data
+
+
+async def test_case_12_ten_thousand_partitions_in_pages_of_50() -> None:
+    source = FakeSource()
+    source.topic("many", 10_000)
+    cluster = source.cluster_of()
+    await cluster.tick()
+    look, rules = cluster.look(), cluster.attention()
+    first = topic.page(look, rules, "many").partitions
+    assert first is not None
+    assert (len(first.rows), first.total, first.pages) == (50, 10_000, 200)
+    assert [one.partition for one in first.rows] == list(range(50))
+    found = topic.page(look, rules, "many", Query(contains="9999")).partitions
+    assert found is not None
+    assert [one.partition for one in found.rows] == [9_999]
+
+
+async def test_case_16_another_cluster_with_other_topics_comes_back() -> None:
+    source = shop()
+    cluster = source.cluster_of()
+    await cluster.tick()
+    source.fails["*"] = BrokerUnreachable("cannot connect to 127.0.0.1:9092")
+    source.clock.advance(10_000)
+    await cluster.tick()
+    assert topic.page(cluster.look(), cluster.attention(), "orders").found, "the last data stays"
+    source.fails.clear()
+    del source.topics_by_name["orders"]
+    source.topic("payments")
+    source.clock.advance(10_000)
+    await cluster.tick()
+    page = topics.page(cluster.look(), cluster.attention())
+    assert page.frame.away_s is None
+    assert isinstance(page.topics, Table)
+    assert [one.name for one in page.topics.rows] == ["payments"]
+    assert not topic.page(cluster.look(), cluster.attention(), "orders").found
+
+
+async def test_case_52_a_window_is_asked_for_once_a_second() -> None:
+    source = shop()
+    cluster = source.cluster_of()
+    await cluster.tick()
+    for _ in range(40):
+        await asyncio.gather(*(cluster.snapshot.refresh_windows("warehouse") for _ in range(3)))
+        source.clock.advance(100)
+    assert source.asked.count(("windows", 1)) == 4

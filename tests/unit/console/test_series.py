@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.clock import Now
@@ -32,6 +32,7 @@ def test_names_of_series_are_paths_of_slugs() -> None:
         series.parsed("group//lag")
 
 
+@settings(max_examples=30)
 @given(st.integers(-DAY_MS, WALL_MS + DAY_MS), st.none() | st.integers(1, 86_400))
 def test_a_span_has_at_most_2000_points(from_ms: int, step_s: int | None) -> None:
     asked = series.span(NOW, from_ms, step_s)

@@ -196,6 +196,8 @@ async def _describe(
 async def list_groups(
     context: RequestContext, request: ListGroupsRequest, groups: Lazy[GroupService]
 ) -> ListGroupsResponse:
+    if groups.made is None:  # looking loads no service, and one that was not used has no groups
+        return ListGroupsResponse()
     asked = m.ListGroups(frozenset(request.states_filter), frozenset(request.types_filter))
     try:
         found = await groups().list_groups(asked)

@@ -70,7 +70,7 @@ async def opened(
         "listener": f"http://{listener.host}:{listener.port}",
         **_reached(settings, config, addresses),
         "write": config.get_bool("ottla.console.write"),
-        "state": "" if state is None else str(state.absolute()),
+        "state": _place(state),
         "idle_exit_s": -(-config.get_int("ottla.console.idle.exit.ms") // 1000),
     }
     try:
@@ -79,6 +79,10 @@ async def opened(
         where = f"console at {listener.host}:{listener.port}"
         raise CannotListen.because(error, where, "--console-listen HOST:0") from error
     return ConsoleDoor(sockets, told)
+
+
+def _place(state: Path | None) -> str:
+    return "" if state is None else str(state.absolute())
 
 
 def _reached(

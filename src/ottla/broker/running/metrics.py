@@ -97,7 +97,9 @@ class NodeCollector:
         from prometheus_client.core import GaugeMetricFamily
 
         node = self._node
-        build = GaugeMetricFamily("ottla_build_info", "1; the version is a label.", labels=["version"])
+        build = GaugeMetricFamily(
+            "ottla_build_info", "1; the version is a label.", labels=["version"]
+        )
         build.add_metric([SOFTWARE_VERSION], 1)
         yield build
         yield GaugeMetricFamily(

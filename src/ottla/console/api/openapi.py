@@ -74,9 +74,9 @@ _PLAIN: Final[dict[Any, Schema]] = {
 _NAMES: Final[dict[str, Any]] = {
     name: value
     for module in (
-        attention, findings, lag, missing, window, doctor, frame, group, groups, lags, letters, nodes,
-        overview, pipelines, queue, queues, schemas, security, series, table, tables, tier, topic,
-        topics, transactions,
+        attention, findings, lag, missing, window, doctor, frame, group, groups, lags, letters,
+        nodes, overview, pipelines, queue, queues, schemas, security, series, table, tables, tier,
+        topic, topics, transactions,
     )
     for name, value in vars(module).items()
     if not name.startswith("_")

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 from ottla.console.app import console_of
 from ottla.console.history import COARSE_MS, COARSE_SLOTS
 from ottla.console.keeping import recent
-from ottla.console.missing import Missing
 from ottla.console.problem import Refused
 from ottla.console.query import BadPlace, parse_start
 from ottla.console.views import series
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from ottla.clock import Now
     from ottla.console.app import Console
     from ottla.console.history import Name
+    from ottla.console.missing import Missing
     from ottla.console.views.series import SeriesPage, Span
     from ottla.console.watching import Watched
 

@@ -74,14 +74,17 @@ def _box(node: GraphNode, x: float, y: float) -> str:
     is_bad = node.state in ("failed", "silent")
     style = f"graph-node graph-{node.kind}" + (" graph-bad" if is_bad else "")
     round_by = 4 if node.kind == "flow" else HIGH / 2
-    parts = [element("rect", class_=style, x=x, y=y, width=WIDE, height=HIGH, rx=round_by)]
+    parts = [_rect(style, x, y, WIDE, HIGH, round_by)]
     if node.kind == "table":
-        inner = {"x": x + 3, "y": y + 3, "width": WIDE - 6, "height": HIGH - 6}
-        parts.append(element("rect", class_=style, rx=round_by - 3, **inner))
+        parts.append(_rect(style, x + 3, y + 3, WIDE - 6, HIGH - 6, round_by - 3))
     words = shown(node.name, LABEL) + (f" ({node.state})" if is_bad else "")
     label = element("text", text=words, class_="graph-label", x=x + WIDE / 2, y=y + HIGH / 2 + 4)
     title = element("title", text=f"{node.kind} {shown(node.name)}")
     return element("g", title, *parts, label)
+
+
+def _rect(style: str, x: float, y: float, width: float, height: float, rx: float) -> str:
+    return element("rect", class_=style, x=x, y=y, width=width, height=height, rx=rx)
 
 
 def _line(start: tuple[float, float], end: tuple[float, float], word: str) -> str:
@@ -99,6 +102,7 @@ def _line(start: tuple[float, float], end: tuple[float, float], word: str) -> st
     style = "graph-line graph-reject" if word == "reject" else "graph-line"
     parts = [element("path", class_=style, d=way), element("path", class_=style, d=head)]
     if word:
-        at = {"x": middle, "y": (y + to_y) / 2 - 5}
-        parts.append(element("text", text=shown(word, WORD), class_="graph-word", **at))
+        above = (y + to_y) / 2 - 5
+        label = element("text", text=shown(word, WORD), class_="graph-word", x=middle, y=above)
+        parts.append(label)
     return element("g", *parts)

@@ -15,8 +15,8 @@ from ottla.console.views.table import ALL, Query, Table, table
 if TYPE_CHECKING:
     from ottla.client.admin.types import GroupDescription
     from ottla.console.attention import Attention
-    from ottla.console.look import Look
     from ottla.console.data import Committed
+    from ottla.console.look import Look
     from ottla.console.views.groups import GroupRow
 
 

@@ -177,7 +177,7 @@ class Publisher:
             self._outlet = None
 
     def _failed(self, error: Exception) -> None:
-        # Before the topic was found nobody has asked for it: a broker that is away is told elsewhere.
+        # Before the topic is found, nobody has asked for this: others tell that a broker is away.
         tell = LOG.debug if self._is_failing or self._outlet is None else LOG.warning
         self._is_failing = True
         why = str(error)

@@ -43,9 +43,7 @@ def write(directory: Path, **files: str) -> Path:
 
 
 def test_publishing_is_on_unless_the_yaml_says_no(tmp_path: Path) -> None:
-    file = write(
-        tmp_path, p__py=PYTHON, p__yaml="publish: false\n", p__on__yaml="publish: true\n"
-    )
+    file = write(tmp_path, p__py=PYTHON, p__yaml="publish: false\n", p__on__yaml="publish: true\n")
     assert load(file).settings.publish is False
     assert load(file, env="on").settings.publish is True
     write(tmp_path, p__yaml="publish: 7\n")
