@@ -81,6 +81,7 @@ NAMES = {
     "partition": "0",
     "subject": "orders-value",
     "pipeline": "orders",
+    "id": "t",
 }
 
 

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from starlette.testclient import TestClient
 
+from ottla.console.guard import MAX_FIELDS
 from ottla.console.serve import make_app
 from ottla.console.settings import ClusterSettings, Settings
+from ottla.console.views.frame import PAGE_ROWS
 from ottla.sync import Admin, Consumer, Producer
 from tests.console.conftest import URL
 
@@ -59,6 +61,13 @@ FORMS = {
     f"{GROUP}/reset-preview": GROUP,
     f"{GROUP}/reset": GROUP,
     f"{GROUP}/delete": GROUP,
+    "/c/local/nodes/drain": PRODUCE,
+    "/c/local/security/preview": "/c/local/security",
+    "/c/local/security/apply": "/c/local/security",
+    "/c/local/schemas/change/preview": PRODUCE,
+    "/c/local/schemas/change/apply": PRODUCE,
+    "/c/local/transactions/t/fence": PRODUCE,
+    "/c/local/transactions/hanging/abort": PRODUCE,
 }
 
 
@@ -236,3 +245,15 @@ def test_audit_lines_have_no_contents(
     assert "secret" not in line
     assert "hidden" not in line
     assert json.loads(line)["resource"] == "topic orders"
+
+
+def test_a_page_of_letters_that_are_all_chosen_is_a_form(writing: TestClient) -> None:
+    """It has as many fields as a page has letters, and some more."""
+    chosen = {f"l:0@{one}": "1" for one in range(PAGE_ROWS)}
+    more = {"which": "chosen", "how": "key", "to": "", "rate": "500", "force": "1"}
+    path = "/c/local/queues/warehouse/letters/redrive-preview"
+    answer = post(writing, path, PRODUCE, **chosen, **more)
+    assert answer.status_code == 409, answer.text
+    assert "There are no letters" in answer.text
+    many = {f"l:0@{one}": "1" for one in range(MAX_FIELDS)}
+    assert post(writing, path, PRODUCE, **many).status_code == 400

@@ -70,9 +70,16 @@ ACTIONS = {
     "/c/local/queues/warehouse/letters/redrive-preview": Role.OPERATOR,
     "/c/local/queues/warehouse/letters/redrive": Role.OPERATOR,
     "/c/local/queues/warehouse/letters/stop": Role.OPERATOR,
+    "/c/local/transactions/billing-1/fence": Role.OPERATOR,
+    "/c/local/transactions/hanging/abort": Role.OPERATOR,
     "/c/local/topics/orders/configs": Role.ADMIN,
     "/c/local/topics/doomed/delete": Role.ADMIN,
     "/c/local/groups/doomed/delete": Role.ADMIN,
+    "/c/local/nodes/drain": Role.ADMIN,
+    "/c/local/security/preview": Role.ADMIN,
+    "/c/local/security/apply": Role.ADMIN,
+    "/c/local/schemas/change/preview": Role.ADMIN,
+    "/c/local/schemas/change/apply": Role.ADMIN,
 }
 FORM = {"name": "doomed", "value": "x", "key": "retention.ms", "to": "latest"}
 

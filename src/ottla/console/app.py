@@ -233,6 +233,7 @@ class Console:
                 "here": _here(request),
                 "refresh": int(refresh) if _is_refresh(refresh) else None,
                 "token": self.visitors.token(visitor),
+                "read_only": not self._is_writable(name),
                 "can_write": self.can(request, name, Role.OPERATOR),
                 "can_admin": self.can(request, name, Role.ADMIN),
                 "person": person_of(request).name,

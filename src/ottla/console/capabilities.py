@@ -6,6 +6,7 @@ Navigation shows what is there; a link to something else gets `explain`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -25,6 +26,9 @@ REGISTRY: Final = "registry"
 ACLS: Final = "acls"
 
 ONLY_OTTLA: Final = "only Ottla tells who holds which record of a queue"
+
+SHARE_FEATURE: Final = "share.version"
+NOT_TOLD: Final[Mapping[str, int]] = MappingProxyType({})
 
 # The API that a word needs, its lowest version, and the first release of Kafka that has it.
 _APIS: Final[Mapping[str, tuple[int, int, str]]] = {
@@ -65,6 +69,7 @@ class Capabilities:
 
 def capabilities(
     versions: Mapping[int, tuple[int, int]],
+    features: Mapping[str, int] = NOT_TOLD,
     *,
     nodes: int,
     has_windows: bool,
@@ -73,12 +78,15 @@ def capabilities(
     has_pipelines: bool,
     has_registry: bool,
 ) -> Capabilities:
-    """From the lowest and highest version of each API, and what was found in the cluster."""
+    """From versions of APIs, levels of features, and what was found in the cluster."""
     found = {
         word
         for word, (api, least, _) in _APIS.items()
         if api in versions and versions[api][1] >= least
     }
+    if features and not features.get(SHARE_FEATURE):
+        # Brokers list the API all the same, and refuse it.
+        found.discard(SHARE_GROUPS)
     if has_windows:
         found.add(SHARE_WINDOWS)
     if nodes > 1:

@@ -134,6 +134,7 @@ class AdminSource:
             view.brokers,
             view.topics,
             dict(connection.versions),
+            dict(connection.features),
         )
 
     async def nodes(self) -> Sequence[NodeDescription]:

@@ -4,6 +4,15 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from ottla.console.rights import QUOTAS
+
+if TYPE_CHECKING:
+    from ottla.console.rights import Change
+    from ottla.console.subjects import Change as SubjectChange
+
+_KINDS: Final = {"user": "user", "client-id": "client", "ip": "ip"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +76,29 @@ class Commands:
     def tier(self) -> str:
         return self._line("tier status")
 
+    def rights(self, change: Change) -> str:
+        """The twin of a change of ACLs, quotas or users."""
+        if change.do == "user":
+            return self._line("user delete", change.user)
+        if change.do == "quota":
+            entity = ",".join(
+                _KINDS[kind] if name is None else f"{_KINDS[kind]}={_quoted(name)}"
+                for kind, name in change.entity
+            )
+            [(key, value)] = change.values
+            word = next(one for one, known in QUOTAS.items() if known == key)
+            if value is None:
+                return self._line("quota delete", entity, word)
+            number = str(int(value)) if value.is_integer() else repr(value)
+            return self._line("quota set", entity, f"{word}={number}")
+        [rule] = change.acls
+        star = "*" if rule.pattern == "prefixed" else ""
+        what = "cluster" if rule.resource == "cluster" else f"{rule.resource}:{rule.name}{star}"
+        host = ("--host", rule.host) if rule.host != "*" else ()
+        verb = rule.permission if change.do == "add" else "revoke"
+        names = (rule.principal, rule.operation, "on", what)
+        return self._line(f"acl {verb}", *names, options=host)
+
     def users(self) -> str:
         return self._line("user list")
 
@@ -79,8 +111,38 @@ class Commands:
     def subjects(self) -> str:
         return self._line("registry subjects")
 
+    def add_schema(self, subject: str) -> str:
+        return self._line("registry add", subject, "FILE")
+
+    def set_level(self, subject: str) -> str:
+        named = (subject,) if subject else ()
+        return self._line("registry config", *named, options=("--set", "FULL"))
+
+    def delete_subject(self, subject: str) -> str:
+        return self._line("registry delete", subject)
+
+    def subject(self, change: SubjectChange) -> str:
+        """The twin of a change of schemas; a schema is in a file there."""
+        if change.do == "register":
+            given = [f"{name}={of}:{version}" for name, of, version in change.references]
+            options = [word for one in given for word in ("--reference", one)]
+            words = ("--kind", change.kind, *options)
+            return self._line("registry add", change.subject, "FILE", options=words)
+        if change.do == "level":
+            level = ("--set", change.level) if change.level else ("--unset",)
+            named = (change.subject,) if change.subject else ()
+            return self._line("registry config", *named, options=level)
+        version = () if change.version is None else (str(change.version),)
+        return self._line("registry delete", change.subject, *version)
+
     def schema(self, subject: str) -> str:
         return self._line("registry show", subject)
+
+    def nodes(self) -> str:
+        return self._line("cluster status")
+
+    def drain(self, node: int, *more: str) -> str:
+        return self._line("cluster drain", str(node), options=more)
 
     def tables(self) -> str:
         return self._line("table status")
@@ -96,3 +158,23 @@ class Commands:
 
     def transactions(self) -> str:
         return self._line("transaction list")
+
+    def transaction(self, name: str) -> str:
+        return self._line("transaction describe", name)
+
+    def fence(self, name: str) -> str:
+        return self._line("transaction abort", name)
+
+    def hanging(self) -> str:
+        return self._line("transaction find-hanging")
+
+    def abort(self, topic: str, partition: int, start: int) -> str:
+        where = ("--partition", str(partition), "--start-offset", str(start))
+        return self._line("transaction abort", options=("--topic", topic, *where))
+
+
+def _quoted(name: str) -> str:
+    """As `ottla quota` takes a name."""
+    if "," not in name and not name.startswith('"'):
+        return name
+    return '"' + name.replace('"', '""') + '"'

@@ -60,6 +60,8 @@ class ClusterAnswer:
     topics: Mapping[str, Topic]
     versions: Mapping[int, tuple[int, int]] = field(default_factory=lambda: MappingProxyType({}))
     """The lowest and the highest version of each API, by its key."""
+    features: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    """Levels of the features that are on; empty if the cluster does not tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +165,7 @@ class Data:
         )
         return capabilities(
             found.versions,
+            found.features,
             nodes=len(found.brokers),
             has_windows=has_windows,
             has_catalogue=CATALOGUE_TOPIC in found.topics,

@@ -50,7 +50,8 @@ NO_STORE: Final = (b"cache-control", b"no-store")
 SAFE: Final = frozenset({"GET", "HEAD"})
 MAX_FORM_BYTES: Final = 2 * 1024 * 1024
 """A form carries at most one record of a megabyte, escaped."""
-MAX_FIELDS: Final = 50
+MAX_FIELDS: Final = 100
+"""The largest form is a page of 50 letters, all of them chosen, and how to send them."""
 MISDIRECTED: Final = 421
 
 logger = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ottla.client.admin.configs import ConfigCalls
@@ -23,12 +23,13 @@ from ottla.console.query import Query
 from ottla.sharing import dead_letters
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from ottla.client.cluster.cluster import Client
     from ottla.client.reader.types import Record
     from ottla.console.browse import Browser
     from ottla.console.decode.reading import Decoder
+    from ottla.console.query import Bounds
     from ottla.console.views.messages import Message
 
 TOPIC_KEY: Final = "errors.deadletterqueue.topic.name"
@@ -40,6 +41,8 @@ OWN: Final = ("__dlq.errors.", "ottla.redrive.")
 """Headers that are not the record's."""
 MOST_LETTERS: Final = 5_000
 """Newest letters of a topic that are listed: some 10 MiB. Older ones are counted."""
+PREVIEW: Final = 1_000
+"""Bytes of a key and of a value that are kept of each."""
 MOST_ENTRIES: Final = 100_000
 MAX_ENTRY: Final = 4_096
 """Bytes of an entry; what is longer is none."""
@@ -180,8 +183,11 @@ class Entries:
     async def refresh(self, browser: Browser) -> None:
         """Read what was added, if the topic of entries exists."""
         if not await browser.has_topic(REDRIVE_TOPIC):
+            self._read_to, self.by_name = {}, {}
             return
         bounds = await browser.bounds(Query(REDRIVE_TOPIC))
+        if is_another(bounds, self._read_to):
+            self._read_to, self.by_name = {}, {}
         starts = {
             number: min(max(one.start, self._read_to.get(number, 0)), one.end)
             for number, one in bounds.items()
@@ -222,8 +228,12 @@ class Box:
         """Read what was added; False if the cluster has no such topic."""
         async with self._lock:
             if not await browser.has_topic(self.topic):
+                self._forget()
                 return False
             bounds = await browser.bounds(Query(self.topic))
+            if is_another(bounds, self._read_to):
+                self._forget()
+            short = replace(decoder, preview=min(decoder.preview, PREVIEW))
             each = MOST_LETTERS // max(1, len(bounds))
             starts = {
                 number: min(max(one.start, self._read_to.get(number, 0), one.end - each), one.end)
@@ -232,7 +242,10 @@ class Box:
             stops = {number: one.end for number, one in bounds.items()}
             async with browser.reader(self.topic, "read_committed", starts, stops) as reader:
                 while records := await reader.read_many(READ_AT_ONCE):
-                    self.letters += await asyncio.to_thread(_letters, decoder, records)
+                    found = await asyncio.to_thread(_letters, short, records)
+                    # Together: whatever ends this here, no letter is read twice.
+                    self.letters += found
+                    self._read_to[records[0].partition] = records[-1].offset + 1
             self._read_to = stops
             kept = [one for one in self.letters if one.place.offset >= bounds[one.place[0]].start]
             if len(kept) < len(self.letters):
@@ -241,11 +254,23 @@ class Box:
             await self.entries.refresh(browser)
             return True
 
+    def _forget(self) -> None:
+        self._read_to = {}
+        self.letters.clear()
+        self.total = 0
+
     def of_group(self, group: str) -> list[Letter]:
         """The group's letters, the newest first."""
         found = [one for one in self.letters if one.about.group in (group, "")]
         found.sort(key=lambda one: (-one.message.timestamp_ms, one.place))
         return found
+
+
+def is_another(bounds: Mapping[int, Bounds], read_to: Mapping[int, int]) -> bool:
+    """Whether the topic was deleted and made again since it was read so far."""
+    return any(
+        number not in bounds or bounds[number].end < offset for number, offset in read_to.items()
+    )
 
 
 def _letters(decoder: Decoder, records: Sequence[Record]) -> list[Letter]:
@@ -254,8 +279,14 @@ def _letters(decoder: Decoder, records: Sequence[Record]) -> list[Letter]:
         Letter(
             Place(one.partition, one.offset),
             about(one.headers),
-            decoder.read(one),
+            _slim(decoder.read(one)),
             is_copy(one),
         )
         for one in records
     ]
+
+
+def _slim(message: Message) -> Message:
+    """What a list shows of it: the documents of thousands of letters would take 100 MiB."""
+    key, value = (replace(one, tree=None, has_tree=False) for one in (message.key, message.value))
+    return replace(message, key=key, value=value, headers=())

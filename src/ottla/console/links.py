@@ -122,6 +122,26 @@ class Links:
     def stop_redrive(self, group: str) -> str:
         return self._page("queues", group, "letters", "stop")
 
+    def security(self, step: str) -> str:
+        """`preview` or `apply` of a change."""
+        return self._page("security", step)
+
+    def schemas(self, step: str) -> str:
+        """The same of schemas."""
+        return self._page("schemas", "change", step)
+
+    def drain(self) -> str:
+        return self._page("nodes", "drain")
+
+    def transaction(self, name: str) -> str:
+        return self._page("transactions", name)
+
+    def fence(self, name: str) -> str:
+        return self._page("transactions", name, "fence")
+
+    def abort(self) -> str:
+        return self._page("transactions", "hanging", "abort")
+
     def schema(self, subject: str, **query: object) -> str:
         return self._page("schemas", subject, **query)
 

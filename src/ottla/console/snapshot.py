@@ -202,6 +202,12 @@ class Snapshot:
         changes: dict[str, Any] = {kind.value[0]: stamped}
         self.data = replace(self.data, **changes)
 
+    def forget(self, kind: Kind) -> None:
+        """It was changed just now: ask again when somebody looks next."""
+        stamped: Stamped[Any] = getattr(self.data, kind.value[0])
+        changes: dict[str, Any] = {kind.value[0]: replace(stamped, at_ms=None)}
+        self.data = replace(self.data, **changes)
+
     def _same_cluster(self, found: ClusterAnswer) -> None:
         """Another cluster behind the name: nothing of the old one is shown as the new one's."""
         before = self.data.cluster.value

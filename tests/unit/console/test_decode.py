@@ -16,7 +16,7 @@ from ottla.console.decode.mask import Rules, rules_of
 from ottla.console.decode.reading import Decoder
 from ottla.console.decode.tree import compact, plain, pretty
 from ottla.console.settings import ClusterSettings, Decode, Mask
-from ottla.console.views.messages import line
+from ottla.console.views.messages import as_json, line
 
 MIB = 1024 * 1024
 LIST = Decoder(Rules(), 4096)
@@ -36,6 +36,13 @@ HOSTILE = {
     "lone surrogate": (b'{"a": "\\ud800"}', "lone surrogate"),
     "many nodes": (b"[" + b"1," * 200_000 + b"1]", "more than 100,000 nodes"),
     "torn": (b'{"item": "x', "not JSON"),
+    # Each of these takes minutes or hours if a character or a key is looked at again and again.
+    "quotes that do not end": (b'{"' + b'\\"' * 500_000, "not JSON"),
+    "numbers that are almost too long": (b"[" + b"1" * 4_300 + b" " + b"1" * 900_000, "4,300"),
+    "a late duplicate": (
+        b"{" + b",".join(b'"%x":1' % one for one in (*range(30_000), 29_999)) + b"}",
+        "more than once",
+    ),
 }
 
 
@@ -56,8 +63,10 @@ def test_case_22_hostile_json_is_shown_as_text_with_the_reason(name: str) -> Non
         (b"\xdf\x80\x00\x00\x00", "not MessagePack"),
         (b"\x91" * 5_000 + b"\x01", "MessagePack"),
         (msgpack.packb([0] * 200_000), "MessagePack"),
+        (msgpack.packb([[[]] * 60_000] * 2), "more than 100,000 nodes"),
+        (msgpack.packb([[{}] * 60_000] * 2), "more than 100,000 nodes"),
     ],
-    ids=["truncated", "2^31 entries", "deep", "many"],
+    ids=["truncated", "2^31 entries", "deep", "many", "empty lists", "empty maps"],
 )
 def test_case_22_hostile_msgpack_falls_back(value: bytes, reason: str) -> None:
     shown = Decoder(Rules(), MIB, "msgpack", whole=True).part("value", value)
@@ -194,3 +203,12 @@ def test_case_43_hidden_topics_are_known() -> None:
     cluster = ClusterSettings("c", "h", hidden=("payroll",))
     assert rules_of(cluster, "payroll").hidden
     assert not rules_of(cluster, "orders").hidden
+
+
+def test_case_22_of_many_headers_some_are_shown_and_the_others_counted() -> None:
+    headers = tuple((f"h{one}", b"v") for one in range(100_000))
+    message = LIST.read(Record("t", 0, 7, 1_000, 0, None, b"x", headers))
+    assert len(message.headers) + message.more_headers == 100_000
+    assert len(message.headers) == 200
+    assert as_json(message)["more_headers"] == 99_800
+    assert "more_headers" not in as_json(LIST.read(record(b"x", a=b"1")))

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import json
+from typing import TYPE_CHECKING, Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ottla.client.errors import ConnectionLost
 from ottla.client.reader.types import Record
 from ottla.console import redrive
 from ottla.console.decode.mask import Rules
 from ottla.console.decode.reading import Decoder
 from ottla.console.letters import (
+    PREVIEW,
+    REDRIVE_TOPIC,
+    Box,
     Entry,
     Letter,
     Origin,
@@ -22,10 +29,14 @@ from ottla.console.letters import (
     own_headers,
 )
 from ottla.console.problem import Refused
+from ottla.console.query import Bounds
 from ottla.console.redrive import BadPlan, Plan, Preview, Refusal
 from ottla.console.signing import opened, sealed
 from ottla.sharing.dead_letters import LetterOrigin, dead_letters
 from ottla.sharing.values import Archived, ArchiveReason
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 def letter(offset: int, *, origin: int = 5, copied: bool = True, count: int = 0) -> Letter:
@@ -141,3 +152,114 @@ def test_a_letter_is_named_by_partition_and_offset() -> None:
     for wrong in ("", "3", "a@b", "-1@2", "1@2@3"):
         with pytest.raises(BadPlan, match="partition@offset"):
             redrive.parse_place(wrong)
+
+
+class Topics:
+    """Topics with one or more partitions; stands in for a `Browser`."""
+
+    def __init__(self) -> None:
+        self.records: dict[str, dict[int, list[Record]]] = {}
+        self.fails_after: int | None = None
+
+    async def has_topic(self, name: str) -> bool:
+        return name in self.records
+
+    async def bounds(self, query: Any) -> dict[int, Bounds]:
+        found = self.records[query.topic]
+        return {number: Bounds(0, len(some)) for number, some in found.items()}
+
+    def reader(self, topic: str, _: str, starts: Mapping[int, int], __: object) -> Reading:
+        found = self.records[topic]
+        return Reading(
+            self,
+            [
+                found[number][at : at + 2]
+                for number, at in starts.items()
+                for at in range(at, len(found[number]), 2)
+            ],
+        )
+
+    def add(self, topic: str, partition: int, value: bytes, key: bytes | None = None) -> None:
+        some = self.records.setdefault(topic, {}).setdefault(partition, [])
+        headers = (("__dlq.errors.topic", b"orders"), ("h", b"x"))
+        some.append(Record(topic, partition, len(some), 1_000, 0, key, value, headers))
+
+
+class Reading:
+    def __init__(self, topics: Topics, batches: list[list[Record]]) -> None:
+        self._topics = topics
+        self._left = batches
+
+    async def __aenter__(self) -> Reading:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        pass
+
+    async def read_many(self, _: int) -> list[Record]:
+        if self._topics.fails_after is not None:
+            self._topics.fails_after -= 1
+            if self._topics.fails_after < 0:
+                raise ConnectionLost("the broker has gone")
+        return self._left.pop(0) if self._left else []
+
+
+DECODER = Decoder(Rules(), 4096)
+
+
+def places(box: Box) -> list[Place]:
+    return sorted(one.place for one in box.letters)
+
+
+async def refresh(box: Box, topics: Topics) -> bool:
+    browser: Any = topics
+    return await box.refresh(browser, DECODER)
+
+
+async def test_a_reading_that_breaks_off_lists_no_letter_twice() -> None:
+    topics, box = Topics(), Box("dlq")
+    for number in range(6):
+        topics.add("dlq", number % 2, b"v")
+    wanted = [Place(partition, offset) for partition in (0, 1) for offset in range(3)]
+    for fails_after in (1, 3, 0):
+        topics.fails_after = fails_after
+        with pytest.raises(ConnectionLost):
+            await refresh(box, topics)
+        assert len(places(box)) == len(set(places(box)))
+    topics.fails_after = None
+    assert await refresh(box, topics)
+    assert places(box) == wanted
+    topics.add("dlq", 1, b"new")
+    assert await refresh(box, topics)
+    assert places(box) == [*wanted, Place(1, 3)]
+
+
+async def test_letters_and_entries_of_a_deleted_topic_are_forgotten() -> None:
+    topics, box = Topics(), Box("dlq")
+    entry = encode_entry(Entry("p", 1, "orders", 1))
+    for number in range(4):
+        topics.add("dlq", number % 2, b"old")
+        topics.add(REDRIVE_TOPIC, 0, entry, b"dlq-0@%d" % number)
+    assert await refresh(box, topics)
+    assert len(box.entries.by_name) == 4
+    topics.records.clear()
+    topics.add("dlq", 0, b"new")  # with fewer partitions, too
+    topics.add(REDRIVE_TOPIC, 0, entry, b"dlq-0@7")
+    assert await refresh(box, topics)
+    assert [(one.place, one.message.value.text) for one in box.letters] == [(Place(0, 0), "new")]
+    assert list(box.entries.by_name) == ["dlq-0@7"]
+    topics.records.clear()
+    assert not await refresh(box, topics)
+    assert (len(box.letters), box.total) == (0, 0)
+
+
+async def test_a_letter_that_is_kept_is_small() -> None:
+    topics, box = Topics(), Box("dlq")
+    topics.add("dlq", 0, json.dumps({"n": list(range(200))}).encode())
+    topics.add("dlq", 0, b"x" * 100_000)
+    assert await refresh(box, topics)
+    for one in box.letters:
+        assert len(one.message.value.text) <= PREVIEW
+        assert one.message.value.tree is None
+        assert one.message.headers == ()
+    assert box.letters[0].message.value.form == "json"

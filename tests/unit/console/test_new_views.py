@@ -170,5 +170,10 @@ async def test_case_75_what_may_not_be_seen_says_what_it_needs() -> None:
     assert [(one.principal, one.resource) for one in page.acls.rows] == [("User:bob", "orders*")]
     assert page.users == (security.UserRow("bob", ("SCRAM-SHA-512",)),)
     assert page.quotas == (
-        security.QuotaRow("user bob, client-id (default)", "producer_byte_rate", 1e6),
+        security.QuotaRow(
+            "user bob, client-id (default)",
+            "producer_byte_rate",
+            1e6,
+            (("user", "bob"), ("client-id", None)),
+        ),
     )

@@ -173,3 +173,20 @@ def test_case_18_what_a_cluster_does_not_have_is_explained() -> None:
         has_registry=False,
     )
     assert {can.SHARE_GROUPS, can.SHARE_WINDOWS, can.TIER, can.NODES} <= new.has
+    for features, has in (
+        ({}, True),
+        ({"metadata.version": 29, "share.version": 1}, True),
+        ({"metadata.version": 29}, False),
+        ({"metadata.version": 29, "share.version": 0}, False),
+    ):
+        found = capabilities(
+            {77: (1, 1)},
+            features,
+            nodes=1,
+            has_windows=False,
+            has_catalogue=False,
+            has_tables=False,
+            has_pipelines=False,
+            has_registry=False,
+        )
+        assert (can.SHARE_GROUPS in found) is has, features

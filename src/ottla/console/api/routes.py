@@ -30,6 +30,7 @@ from ottla.console.pages.security import security_view
 from ottla.console.pages.shared import table_query
 from ottla.console.pages.tables import table_view, tables_view
 from ottla.console.pages.tier import tier_view
+from ottla.console.pages.transactions import transaction_view, transactions_view
 from ottla.console.plain import plain
 from ottla.console.problem import Refused
 from ottla.console.query import MAX_ROWS, ROWS, BadPlace, write_cut
@@ -203,9 +204,14 @@ async def window_json(request: Request) -> Response:
 
 
 async def transactions_json(request: Request) -> Response:
-    watched = console_of(request).cluster(request)
-    await watched.fresh(Kind.CLUSTER, Kind.TRANSACTIONS)
-    return _json(transactions.page(watched.look(), watched.attention(), table_query(request)))
+    return _json(await transactions_view(request))
+
+
+async def transaction_json(request: Request) -> Response:
+    page = await transaction_view(request)
+    if page.row is None:
+        raise Refused(404, "No coordinator knows a transactional id of this name.")
+    return _json(page)
 
 
 async def nodes_json(request: Request) -> Response:
@@ -312,7 +318,13 @@ SERVED: Final = (
         transactions_json,
         "Transactions",
         transactions.TransactionsPage,
-        _TABLE,
+        (*_TABLE, ("hanging", "Look for hanging ones that wrote nothing for so many minutes.")),
+    ),
+    Served(
+        f"{_AT}/transactions/{{id}}",
+        transaction_json,
+        "One transactional id",
+        transactions.TransactionPage,
     ),
     Served(f"{_AT}/nodes", nodes_json, "Nodes", nodes.NodesPage),
     Served(f"{_AT}/tier", tier_json, "Tiered storage", tier.TierPage, _TABLE),

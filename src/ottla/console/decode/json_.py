@@ -17,8 +17,10 @@ from ottla.console.decode.tree import (
     compact,
 )
 
-_STRING: Final = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
-_LONG: Final = re.compile(rf"[0-9]{{{MAX_DIGITS + 1}}}")
+_STRING: Final = re.compile(r'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
+"""Also one that does not end: each character is looked at once, whatever comes."""
+_LONG: Final = re.compile(rf"(?<![0-9])[0-9]{{{MAX_DIGITS + 1}}}")
+"""From the first digit only: else a text of long numbers would be looked at from each of them."""
 _BRACKET: Final = re.compile(r"[\[{\]}]")
 
 
@@ -67,9 +69,11 @@ def _check_limits(text: str) -> None:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made = dict(pairs)
     if len(made) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise Unreadable(f"the key {twice!r:.60} is there more than once")
+        seen: set[str] = set()
+        for name, _ in pairs:
+            if name in seen:
+                raise Unreadable(f"the key {name!r:.60} is there more than once")
+            seen.add(name)
     return made
 
 

@@ -13,13 +13,15 @@ def read(data: bytes) -> Tree:
 
     if len(data) > MAX_BYTES:
         raise Unreadable(f"MessagePack of more than {MAX_BYTES:,} bytes")
+    made = _Made()
     try:
         value = msgpack.unpackb(
             data,
             strict_map_key=False,
             max_array_len=MAX_NODES,
             max_map_len=MAX_NODES,
-            object_pairs_hook=_Pairs,
+            object_pairs_hook=made.pairs,
+            list_hook=made.items,
         )
     except (ValueError, msgpack.UnpackException, RecursionError) as error:
         raise Unreadable(f"not MessagePack: {error or type(error).__name__}") from None
@@ -28,6 +30,28 @@ def read(data: bytes) -> Tree:
 
 class _Pairs(list[tuple[Any, Any]]):
     """A map as it was sent."""
+
+    __slots__ = ()
+
+
+class _Made:
+    """Counts maps and lists as they are read: a value has room for a million empty ones."""
+
+    def __init__(self) -> None:
+        self._left = MAX_NODES
+
+    def pairs(self, found: list[tuple[Any, Any]]) -> _Pairs:
+        self._count()
+        return _Pairs(found)
+
+    def items(self, found: list[Any]) -> list[Any]:
+        self._count()
+        return found
+
+    def _count(self) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise Unreadable(f"MessagePack of more than {MAX_NODES:,} nodes")
 
 
 class _Budget:

@@ -28,6 +28,8 @@ _FILES: Final = ("avro:", "protobuf:")
 _SPACE: Final = b" \t\r\n"
 HEADER_BYTES: Final = 4096
 """Of a header's value this much is shown."""
+MOST_HEADERS: Final = 200
+"""Headers of a record that are shown: a megabyte has room for 300,000, which take 100 MiB."""
 ENCODED_BYTES: Final = 64 * 1024
 """Encoded documents up to this size are read for a list: their first bytes would say nothing."""
 
@@ -47,7 +49,10 @@ class Decoder:
     """The cluster's schema registry; reading may wait for it, so this is for threads."""
 
     def read(self, record: Record, state: State = "committed") -> Message:
-        headers = tuple(Header(name, self._header(name, raw)) for name, raw in record.headers)
+        headers = tuple(
+            Header(name[:HEADER_BYTES], self._header(name, raw))
+            for name, raw in record.headers[:MOST_HEADERS]
+        )
         size = len(record.key or b"") + len(record.value or b"")
         size += sum(len(name) + len(raw or b"") for name, raw in record.headers)
         return Message(
@@ -60,6 +65,7 @@ class Decoder:
             headers,
             size,
             state,
+            max(0, len(record.headers) - MOST_HEADERS),
         )
 
     def part(

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from starlette.responses import RedirectResponse
 
-from ottla.client.admin.admin import Admin
-from ottla.client.errors import ClientError
+from ottla.client.errors import AuthorizationFailed, ClientError, KafkaError
 from ottla.console import actions
 from ottla.console.app import console_of
 from ottla.console.guard import changes, operates
+from ottla.console.pages.changing import admin_of, done, field, refusal
 from ottla.console.pages.details import number
 from ottla.console.pages.messages import check_topic
 from ottla.console.pages.shared import answer
@@ -21,41 +21,11 @@ from ottla.console.text import name as shown
 from ottla.console.views.frame import frame
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
-
     from starlette.datastructures import FormData
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from ottla.console.watching import Watched
-
-
-def _text(form: FormData, name: str) -> str:
-    found = form.get(name, "")
-    return found if isinstance(found, str) else ""
-
-
-def _admin(watched: Watched) -> Admin:
-    settings = watched.cluster.settings
-    return Admin(
-        settings.bootstrap,
-        client_id="ottla-console",
-        security=settings.security,
-        api_timeout=10.0,
-    )
-
-
-async def _done(
-    request: Request, watched: Watched, operation: str, resource: str, work: Awaitable[object]
-) -> None:
-    """Do it, and write the audit line, whatever comes of it."""
-    console = console_of(request)
-    try:
-        await work
-    except ClientError as error:
-        console.audit(request, watched.name, operation, resource, "failed")
-        raise Refused(409, " ".join(str(error).split())) from error
-    console.audit(request, watched.name, operation, resource, "done")
+    from ottla.client.admin.admin import Admin
 
 
 async def produce_form(request: Request) -> Response:
@@ -80,9 +50,9 @@ async def produce(request: Request, form: FormData) -> Response:
     watched = console.cluster(request)
     topic = unslug(request.path_params["topic"])
     await check_topic(watched, topic)
-    key = actions.contents(_text(form, "key"), _text(form, "key_as") or "text")
-    value = actions.contents(_text(form, "value"), _text(form, "value_as") or "text")
-    partition = _text(form, "partition").strip()
+    key = actions.contents(field(form, "key"), field(form, "key_as") or "text")
+    value = actions.contents(field(form, "value"), field(form, "value_as") or "text")
+    partition = field(form, "partition").strip()
     sent = []
 
     async def work() -> None:
@@ -92,12 +62,12 @@ async def produce(request: Request, form: FormData) -> Response:
                 topic,
                 key,
                 value,
-                actions.headers(_text(form, "headers")),
+                actions.headers(field(form, "headers")),
                 number(partition, "partition") if partition else None,
             )
         )
 
-    await _done(request, watched, "Write", f"topic {topic}", work())
+    await done(request, watched, "Write", f"topic {topic}", work())
     [where] = sent
     link = console.links(watched.name)
     return RedirectResponse(link.record(topic, where.partition, where.offset), 303)
@@ -108,10 +78,10 @@ async def delete_topic(request: Request, form: FormData) -> Response:
     console = console_of(request)
     watched = console.cluster(request)
     topic = unslug(request.path_params["topic"])
-    if _text(form, "name") != topic:
+    if field(form, "name") != topic:
         raise Refused(400, "Type the topic's name to delete it; the name that came is another.")
-    async with _admin(watched) as admin:
-        await _done(request, watched, "Delete", f"topic {topic}", admin.delete_topic(topic))
+    async with admin_of(watched) as admin:
+        await done(request, watched, "Delete", f"topic {topic}", admin.delete_topic(topic))
     return RedirectResponse(console.links(watched.name).topics(), 303)
 
 
@@ -121,17 +91,19 @@ async def set_config(request: Request, form: FormData) -> Response:
     console = console_of(request)
     watched = console.cluster(request)
     topic = unslug(request.path_params["topic"])
-    key = _text(form, "key").strip()
-    value = None if form.get("default") else _text(form, "value")
+    key = field(form, "key").strip()
+    value = None if form.get("default") else field(form, "value")
     if not key:
         raise Refused(400, "Name the key to change.")
-    async with _admin(watched) as admin:
+    async with admin_of(watched) as admin:
         try:
             await admin.alter_configs("topic", topic, {key: value}, validate_only=True)
         except ClientError as error:
-            raise Refused(400, " ".join(str(error).split())) from error
+            if isinstance(error, KafkaError) and not isinstance(error, AuthorizationFailed):
+                raise Refused(400, " ".join(str(error).split())) from error
+            raise refusal(error) from error
         work = admin.alter_configs("topic", topic, {key: value})
-        await _done(request, watched, "AlterConfigs", f"topic {topic} {key}", work)
+        await done(request, watched, "AlterConfigs", f"topic {topic} {key}", work)
     return RedirectResponse(console.links(watched.name).topic(topic, tab="configs"), 303)
 
 
@@ -149,14 +121,16 @@ async def reset_preview(request: Request, form: FormData) -> Response:
     console = console_of(request)
     watched = console.cluster(request)
     group = unslug(request.path_params["group"])
-    topics = [one.strip() for one in _text(form, "topics").split(",") if one.strip()]
+    topics = [one.strip() for one in field(form, "topics").split(",") if one.strip()]
     try:
-        target = actions.reset_target(_text(form, "to"), _text(form, "at").strip(), console.now())
-        async with _admin(watched) as admin:
+        target = actions.reset_target(field(form, "to"), field(form, "at").strip(), console.now())
+        async with admin_of(watched) as admin:
             await _stopped(admin, group)
             moves = await admin.plan_offset_reset(group, target, topics)
-    except (ClientError, BadPlace) as error:
-        raise Refused(409, " ".join(str(error).split())) from error
+    except ClientError as error:
+        raise refusal(error) from error
+    except BadPlace as error:
+        raise Refused(400, str(error)) from error
     return answer(
         request,
         watched,
@@ -175,11 +149,11 @@ async def reset(request: Request, form: FormData) -> Response:
     console = console_of(request)
     watched = console.cluster(request)
     group = unslug(request.path_params["group"])
-    offsets = actions.verified(console.visitors.secret, group, _text(form, "moves"))
-    async with _admin(watched) as admin:
+    offsets = actions.verified(console.visitors.secret, group, field(form, "moves"))
+    async with admin_of(watched) as admin:
         await _stopped(admin, group)
         work = admin.alter_group_offsets(group, offsets)
-        await _done(request, watched, "Read", f"group {group}", work)
+        await done(request, watched, "Read", f"group {group}", work)
     return RedirectResponse(console.links(watched.name).group(group), 303)
 
 
@@ -188,8 +162,8 @@ async def delete_group(request: Request, form: FormData) -> Response:
     console = console_of(request)
     watched = console.cluster(request)
     group = unslug(request.path_params["group"])
-    if _text(form, "name") != group:
+    if field(form, "name") != group:
         raise Refused(400, "Type the group's name to delete it; the name that came is another.")
-    async with _admin(watched) as admin:
-        await _done(request, watched, "Delete", f"group {group}", admin.delete_group(group))
+    async with admin_of(watched) as admin:
+        await done(request, watched, "Delete", f"group {group}", admin.delete_group(group))
     return RedirectResponse(console.links(watched.name).groups(), 303)

@@ -1,4 +1,4 @@
-"""Overview, topics, groups, queues, transactions and nodes."""
+"""Overview, topics, groups and queues."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ottla.console.app import NAMES, console_of
 from ottla.console.pages.shared import answer, table_query
 from ottla.console.snapshot import Kind
-from ottla.console.views import groups, nodes, overview, queues, topics, transactions
+from ottla.console.views import groups, overview, queues, topics
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -52,18 +52,3 @@ async def queues_page(request: Request) -> Response:
     await watched.fresh(Kind.CLUSTER, Kind.GROUPS)
     page = queues.page(watched.look(), watched.attention(), query)
     return answer(request, watched, "queues.html", "Queues", page=page, query=query)
-
-
-async def transactions_page(request: Request) -> Response:
-    watched = console_of(request).cluster(request)
-    query = table_query(request)
-    await watched.fresh(Kind.CLUSTER, Kind.TRANSACTIONS)
-    page = transactions.page(watched.look(), watched.attention(), query)
-    return answer(request, watched, "transactions.html", "Transactions", page=page, query=query)
-
-
-async def nodes_page(request: Request) -> Response:
-    watched = console_of(request).cluster(request)
-    await watched.fresh(Kind.CLUSTER, Kind.NODES, Kind.LOG_DIRS)
-    page = nodes.page(watched.look(), watched.attention())
-    return answer(request, watched, "nodes.html", "Nodes", page=page)

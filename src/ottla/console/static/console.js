@@ -19,7 +19,8 @@
       if (from.data !== to.data) from.data = to.data;
       return;
     }
-    const kept = KEPT[from.nodeName] || [];
+    // A hidden field is the page's own: it has to go with its row.
+    const kept = (from.type !== "hidden" && KEPT[from.nodeName]) || [];
     for (const { name, value } of [...to.attributes]) {
       if (!kept.includes(name) && from.getAttribute(name) !== value) from.setAttribute(name, value);
     }

@@ -55,6 +55,8 @@ class Message:
     headers: tuple[Header, ...]
     size: int
     state: State = "committed"
+    more_headers: int = 0
+    """Headers beyond those that are shown."""
 
     @property
     def time(self) -> datetime | None:
@@ -102,6 +104,7 @@ def moment(ms: int) -> datetime | None:
 def as_json(message: Message) -> dict[str, Any]:
     """The record for JSON lines and the API. A document keeps the digits of its numbers."""
     time = message.time
+    more = {"more_headers": message.more_headers} if message.more_headers else {}
     return {
         "partition": message.partition,
         "offset": message.offset,
@@ -111,6 +114,7 @@ def as_json(message: Message) -> dict[str, Any]:
         "value": _value(message.value),
         "headers": [[one.name, _value(one.value)] for one in message.headers],
         "state": message.state,
+        **more,
     }
 
 

@@ -121,7 +121,7 @@ def subject_page(
     ordered = sorted(versions, key=lambda one: one.version)
     numbers = [one.version for one in ordered]
     at = numbers.index(wanted) if wanted in numbers else len(ordered) - 1
-    text = pretty(ordered[at])
+    text = pretty_text(ordered[at].schema.text)
     before = ordered[at - 1] if at else None
     return SchemaPage(
         around,
@@ -140,16 +140,16 @@ def subject_page(
         numbers[at],
         text,
         None if before is None else before.version,
-        () if before is None else difference(pretty(before), text),
+        () if before is None else difference(pretty_text(before.schema.text), text),
     )
 
 
-def pretty(one: RegisteredSchema) -> str:
-    """The schema's text; JSON with one entry a line."""
+def pretty_text(text: str) -> str:
+    """A schema's text; JSON with one entry a line."""
     try:
-        return json.dumps(json.loads(one.schema.text), indent=2, ensure_ascii=False)
+        return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
     except (ValueError, RecursionError):
-        return one.schema.text
+        return text
 
 
 def difference(before: str, after: str) -> tuple[DiffLine, ...]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ottla.console.missing import Known, Missing
+from ottla.console.rights import entity_text
 from ottla.console.views.frame import Frame, frame
 from ottla.console.views.table import ALL, Query, Table, table
 
@@ -35,6 +36,7 @@ class AclRow:
     kind: str
     resource: str
     host: str
+    pattern: str = "literal"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,8 @@ class QuotaRow:
     entity: str
     quota: str
     value: float
+    parts: tuple[tuple[str, str | None], ...] = ()
+    """Kinds and names; null is all that have no quota of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +91,7 @@ def _acls(acls: Sequence[Acl], query: Query) -> Table[AclRow]:
             one.resource,
             one.name + ("*" if one.pattern == "prefixed" else ""),
             one.host,
+            one.pattern,
         )
         for one in acls
     ]
@@ -102,12 +107,7 @@ def _acls(acls: Sequence[Acl], query: Query) -> Table[AclRow]:
 
 def _quotas(quotas: Sequence[QuotaDescription]) -> list[QuotaRow]:
     return [
-        QuotaRow(_entity(one), key, value)
+        QuotaRow(entity_text(one.entity), key, value, tuple(one.entity.items()))
         for one in quotas
         for key, value in sorted(one.values.items())
     ]
-
-
-def _entity(one: QuotaDescription) -> str:
-    parts = sorted(one.entity.items(), reverse=True)
-    return ", ".join(f"{kind} {'(default)' if name is None else name}" for kind, name in parts)
