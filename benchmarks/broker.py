@@ -2,8 +2,9 @@
 
     python -m benchmarks.broker [--quick] [--only=TEXT]
 
-The same confluent-kafka client drives every broker, and counts are checked at the end offsets:
-what a client has buffered is not throughput. Java's own tools do so in rows of their own, at their
+The same librdkafka drives every broker, without Python between it and the records
+(`benchmarks._librdkafka`), and counts are checked at the end offsets: what a client has buffered is
+not throughput. Java's own tools do so in rows of their own, at their
 defaults. A row whose range is wider than its distance from the target runs up to `MAX_ROUNDS`
 rounds. `--quick` writes less and leaves out the long row. Where there is no JVM the script says
 which peers it skipped. `--only` runs one part: start, process, load, latency, java, growth.
@@ -24,6 +25,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from benchmarks import _librdkafka as librdkafka
 from benchmarks._harness import Row, part, report, skipped, until_clear
 from benchmarks._ottla import OttlaProcess
 from benchmarks._peers import PERF_TOOL_JVM, RdkafkaMock, apache_kafka, run_tool, why_no_jvm
@@ -37,7 +39,7 @@ ROUNDS = 2 if QUICK else 5
 MAX_ROUNDS = 2 if QUICK else 11
 VALUE = b"v" * 1024
 PARTITIONS = 6
-RECORDS = 100_000 if QUICK else 300_000
+RECORDS = 100_000 if QUICK else 1_000_000
 JAVA_RECORDS = 100_000 if QUICK else 1_000_000
 JAVA_BYTES = 500
 JAVA_SECONDS = 300.0
@@ -290,21 +292,17 @@ def produce(
     `client` has settings that differ, such as another address and TLS.
     """
     create_topic(broker.bootstrap, topic, PARTITIONS)
-    producer = Producer(
-        {
-            "bootstrap.servers": broker.bootstrap,
-            **(client or {}),
-            "acks": "all",
-            "queue.buffering.max.messages": 2_000_000,
-            "queue.buffering.max.kbytes": 2_000_000,
-        }
-    )
-    cpu, began = broker.cpu_seconds(), time.perf_counter()
-    for _ in range(records):
-        producer.produce(topic, VALUE)
-    assert producer.flush(120) == 0
-    seconds = time.perf_counter() - began
-    used = broker.cpu_seconds() - cpu
+    settings = {
+        "bootstrap.servers": broker.bootstrap,
+        **(client or {}),
+        "acks": "all",
+        "queue.buffering.max.messages": "2000000",
+        "queue.buffering.max.kbytes": "2000000",
+    }
+    with librdkafka.Client(librdkafka.PRODUCER, settings) as producer:
+        cpu = broker.cpu_seconds()
+        seconds = producer.produce(topic, VALUE, records)
+        used = broker.cpu_seconds() - cpu
     assert end_offsets(broker.bootstrap, topic) == records
     return Load(records / seconds, used / records * 1e6, broker.rss_bytes() / 1024**2)
 
@@ -312,29 +310,18 @@ def produce(
 def consume(
     broker: Broker, topic: str, records: int, client: Mapping[str, str] | None = None
 ) -> Load:
-    consumer = Consumer(
-        {
-            "bootstrap.servers": broker.bootstrap,
-            **(client or {}),
-            "group.id": "bench",
-            "enable.auto.commit": False,
-            "auto.offset.reset": "earliest",
-            # Room for the whole run: librdkafka pauses for a second whenever its queue is full,
-            # which would punish the faster broker.
-            "queued.min.messages": 1_000_000,
-            "queued.max.messages.kbytes": 2_000_000,
-        }
-    )
-    consumer.assign([TopicPartition(topic, index, 0) for index in range(PARTITIONS)])
-    cpu, began = broker.cpu_seconds(), time.perf_counter()
-    seen = 0
-    while seen < records:
-        batch = consumer.consume(10_000, timeout=20)
-        assert batch, f"{seen} of {records} records arrived"
-        seen += len(batch)
-    seconds = time.perf_counter() - began
-    used = broker.cpu_seconds() - cpu
-    consumer.close()
+    settings = {
+        "bootstrap.servers": broker.bootstrap,
+        **(client or {}),
+        # Room for the whole run: librdkafka pauses for a second whenever its queue is full,
+        # which would punish the faster broker.
+        "queued.min.messages": "1000000",
+        "queued.max.messages.kbytes": "2000000",
+    }
+    with librdkafka.Client(librdkafka.CONSUMER, settings) as consumer:
+        cpu = broker.cpu_seconds()
+        seconds = consumer.consume(topic, PARTITIONS, records, len(VALUE))
+        used = broker.cpu_seconds() - cpu
     return Load(records / seconds, used / records * 1e6, broker.rss_bytes() / 1024**2)
 
 

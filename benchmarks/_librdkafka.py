@@ -1,0 +1,140 @@
+"""librdkafka by its C interface: a client that costs little, so that the broker is what is measured.
+
+confluent-kafka makes a Python object of each record, which takes longer than either broker does.
+Here the library that it brings is called for ten thousand records at a time; a compiled function
+counts what arrives.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import confluent_kafka
+import numba
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+AT_ONCE: Final = 10_000
+PRODUCER, CONSUMER = 0, 1  # rd_kafka_type_t
+ANY_PARTITION: Final = -1
+OK: Final = 0  # of rd_kafka_conf_set
+TIMEOUT_MS: Final = 120_000
+IDLE_SECONDS: Final = 20.0
+ERROR_BYTES: Final = 512
+
+
+class _Message(ctypes.Structure):
+    """rd_kafka_message_t."""
+
+    _fields_ = (
+        ("err", ctypes.c_int),
+        ("topic", ctypes.c_void_p),
+        ("partition", ctypes.c_int32),
+        ("payload", ctypes.c_void_p),
+        ("length", ctypes.c_size_t),
+        ("key", ctypes.c_void_p),
+        ("key_length", ctypes.c_size_t),
+        ("offset", ctypes.c_int64),
+        ("private", ctypes.c_void_p),
+    )
+
+
+ERR = _Message.err.offset // 4  # type: ignore[attr-defined]
+LENGTH = _Message.length.offset // 8  # type: ignore[attr-defined]
+
+
+@numba.cfunc("void(CPointer(int64), CPointer(int64))")  # type: ignore[untyped-decorator]
+def _count(message: Any, counts: Any) -> None:
+    """Add a message to the records, bytes and errors that have been seen."""
+    words = numba.carray(message, (LENGTH + 1,))
+    found = numba.carray(counts, (3,))
+    if words[ERR] & 0xFFFFFFFF:
+        found[2] += 1
+    else:
+        found[0] += 1
+        found[1] += words[LENGTH]
+
+
+def _library() -> ctypes.CDLL:
+    folder = Path(confluent_kafka.__file__).parents[1] / "confluent_kafka.libs"
+    (file,) = folder.glob("librdkafka-*.so*")
+    library = ctypes.CDLL(str(file))
+    for name in ("conf_new", "new", "topic_new", "queue_new"):
+        getattr(library, f"rd_kafka_{name}").restype = ctypes.c_void_p
+    return library
+
+
+class Client:
+    """A handle of librdkafka's; `with` closes it."""
+
+    def __init__(self, kind: int, settings: Mapping[str, str]) -> None:
+        self._library = library = _library()
+        error = ctypes.create_string_buffer(ERROR_BYTES)
+        conf = ctypes.c_void_p(library.rd_kafka_conf_new())
+        for name, value in settings.items():
+            done = library.rd_kafka_conf_set(
+                conf, name.encode(), value.encode(), error, ctypes.c_size_t(ERROR_BYTES)
+            )
+            assert done == OK, error.value
+        made = library.rd_kafka_new(kind, conf, error, ctypes.c_size_t(ERROR_BYTES))
+        assert made, error.value
+        self._handle = ctypes.c_void_p(made)
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._library.rd_kafka_destroy(self._handle)
+
+    def produce(self, topic: str, value: bytes, records: int) -> float:
+        """Seconds until all of them are acknowledged."""
+        library = self._library
+        target = ctypes.c_void_p(library.rd_kafka_topic_new(self._handle, topic.encode(), None))
+        payload = ctypes.create_string_buffer(value, len(value))
+        batch = (_Message * AT_ONCE)()
+        for message in batch:
+            message.payload = ctypes.addressof(payload)
+            message.length = len(value)
+        began = time.perf_counter()
+        left = records
+        while left:
+            count = min(left, AT_ONCE)
+            taken = library.rd_kafka_produce_batch(target, ANY_PARTITION, 0, batch, count)
+            assert taken == count, f"{taken} of {count} records taken"
+            left -= count
+        assert library.rd_kafka_flush(self._handle, TIMEOUT_MS) == 0
+        seconds = time.perf_counter() - began
+        library.rd_kafka_topic_destroy(target)
+        return seconds
+
+    def consume(self, topic: str, partitions: int, records: int, size: int) -> float:
+        """Seconds until so many records of this size have come, from the beginning on."""
+        library = self._library
+        source = ctypes.c_void_p(library.rd_kafka_topic_new(self._handle, topic.encode(), None))
+        queue = ctypes.c_void_p(library.rd_kafka_queue_new(self._handle))
+        callback = ctypes.c_void_p(_count.address)
+        counts = np.zeros(3, np.int64)
+        opaque = ctypes.c_void_p(counts.ctypes.data)
+        began = time.perf_counter()
+        for partition in range(partitions):
+            failed = library.rd_kafka_consume_start_queue(
+                source, partition, ctypes.c_int64(0), queue
+            )
+            assert failed == 0
+        came = began
+        while counts[0] < records:
+            if library.rd_kafka_consume_callback_queue(queue, 100, callback, opaque):
+                came = time.perf_counter()
+            assert time.perf_counter() - came < IDLE_SECONDS, f"{counts[0]} of {records} arrived"
+        seconds = time.perf_counter() - began
+        assert counts.tolist() == [records, records * size, 0]
+        for partition in range(partitions):
+            library.rd_kafka_consume_stop(source, partition)
+        library.rd_kafka_queue_destroy(queue)
+        library.rd_kafka_topic_destroy(source)
+        return seconds
