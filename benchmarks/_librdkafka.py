@@ -1,4 +1,4 @@
-"""librdkafka by its C interface: a client that costs little, so that the broker is what is measured.
+"""librdkafka by its C interface: a client that costs little, so that brokers are what is measured.
 
 confluent-kafka makes a Python object of each record, which takes longer than either broker does.
 Here the library that it brings is called for ten thousand records at a time; a compiled function
@@ -26,6 +26,12 @@ OK: Final = 0  # of rd_kafka_conf_set
 TIMEOUT_MS: Final = 120_000
 IDLE_SECONDS: Final = 20.0
 ERROR_BYTES: Final = 512
+POINTERS: Final = (
+    *("conf_new", "new", "topic_new", "queue_new", "topic_partition_list_new"),
+    *("topic_partition_list_add", "share_consumer_new"),
+    *("share_poll", "share_commit_sync", "share_consumer_close"),
+)
+"""Functions that return one; ctypes would take it for an int of 32 bits."""
 
 
 class _Message(ctypes.Structure):
@@ -64,24 +70,39 @@ def _library() -> ctypes.CDLL:
     folder = Path(confluent_kafka.__file__).parents[1] / "confluent_kafka.libs"
     (file,) = folder.glob("librdkafka-*.so*")
     library = ctypes.CDLL(str(file))
-    for name in ("conf_new", "new", "topic_new", "queue_new"):
+    for name in POINTERS:
         getattr(library, f"rd_kafka_{name}").restype = ctypes.c_void_p
+    library.rd_kafka_error_string.restype = ctypes.c_char_p
+    library.rd_kafka_messages_count.restype = ctypes.c_size_t
+    library.rd_kafka_messages_count.argtypes = (ctypes.c_void_p,)
     return library
+
+
+LIBRARY: Final = _library()
+
+
+def _settings(settings: Mapping[str, str]) -> ctypes.c_void_p:
+    error = ctypes.create_string_buffer(ERROR_BYTES)
+    conf = ctypes.c_void_p(LIBRARY.rd_kafka_conf_new())
+    for name, value in settings.items():
+        done = LIBRARY.rd_kafka_conf_set(
+            conf, name.encode(), value.encode(), error, ctypes.c_size_t(ERROR_BYTES)
+        )
+        assert done == OK, error.value
+    return conf
+
+
+def _check(error: int | None) -> None:
+    assert not error, LIBRARY.rd_kafka_error_string(ctypes.c_void_p(error))
 
 
 class Client:
     """A handle of librdkafka's; `with` closes it."""
 
     def __init__(self, kind: int, settings: Mapping[str, str]) -> None:
-        self._library = library = _library()
         error = ctypes.create_string_buffer(ERROR_BYTES)
-        conf = ctypes.c_void_p(library.rd_kafka_conf_new())
-        for name, value in settings.items():
-            done = library.rd_kafka_conf_set(
-                conf, name.encode(), value.encode(), error, ctypes.c_size_t(ERROR_BYTES)
-            )
-            assert done == OK, error.value
-        made = library.rd_kafka_new(kind, conf, error, ctypes.c_size_t(ERROR_BYTES))
+        conf = _settings(settings)
+        made = LIBRARY.rd_kafka_new(kind, conf, error, ctypes.c_size_t(ERROR_BYTES))
         assert made, error.value
         self._handle = ctypes.c_void_p(made)
 
@@ -89,12 +110,11 @@ class Client:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._library.rd_kafka_destroy(self._handle)
+        LIBRARY.rd_kafka_destroy(self._handle)
 
     def produce(self, topic: str, value: bytes, records: int) -> float:
         """Seconds until all of them are acknowledged."""
-        library = self._library
-        target = ctypes.c_void_p(library.rd_kafka_topic_new(self._handle, topic.encode(), None))
+        target = ctypes.c_void_p(LIBRARY.rd_kafka_topic_new(self._handle, topic.encode(), None))
         payload = ctypes.create_string_buffer(value, len(value))
         batch = (_Message * AT_ONCE)()
         for message in batch:
@@ -104,37 +124,71 @@ class Client:
         left = records
         while left:
             count = min(left, AT_ONCE)
-            taken = library.rd_kafka_produce_batch(target, ANY_PARTITION, 0, batch, count)
+            taken = LIBRARY.rd_kafka_produce_batch(target, ANY_PARTITION, 0, batch, count)
             assert taken == count, f"{taken} of {count} records taken"
             left -= count
-        assert library.rd_kafka_flush(self._handle, TIMEOUT_MS) == 0
+        assert LIBRARY.rd_kafka_flush(self._handle, TIMEOUT_MS) == 0
         seconds = time.perf_counter() - began
-        library.rd_kafka_topic_destroy(target)
+        LIBRARY.rd_kafka_topic_destroy(target)
         return seconds
 
     def consume(self, topic: str, partitions: int, records: int, size: int) -> float:
         """Seconds until so many records of this size have come, from the beginning on."""
-        library = self._library
-        source = ctypes.c_void_p(library.rd_kafka_topic_new(self._handle, topic.encode(), None))
-        queue = ctypes.c_void_p(library.rd_kafka_queue_new(self._handle))
+        source = ctypes.c_void_p(LIBRARY.rd_kafka_topic_new(self._handle, topic.encode(), None))
+        queue = ctypes.c_void_p(LIBRARY.rd_kafka_queue_new(self._handle))
         callback = ctypes.c_void_p(_count.address)
         counts = np.zeros(3, np.int64)
         opaque = ctypes.c_void_p(counts.ctypes.data)
         began = time.perf_counter()
         for partition in range(partitions):
-            failed = library.rd_kafka_consume_start_queue(
+            failed = LIBRARY.rd_kafka_consume_start_queue(
                 source, partition, ctypes.c_int64(0), queue
             )
             assert failed == 0
         came = began
         while counts[0] < records:
-            if library.rd_kafka_consume_callback_queue(queue, 100, callback, opaque):
+            if LIBRARY.rd_kafka_consume_callback_queue(queue, 100, callback, opaque):
                 came = time.perf_counter()
             assert time.perf_counter() - came < IDLE_SECONDS, f"{counts[0]} of {records} arrived"
         seconds = time.perf_counter() - began
         assert counts.tolist() == [records, records * size, 0]
         for partition in range(partitions):
-            library.rd_kafka_consume_stop(source, partition)
-        library.rd_kafka_queue_destroy(queue)
-        library.rd_kafka_topic_destroy(source)
+            LIBRARY.rd_kafka_consume_stop(source, partition)
+        LIBRARY.rd_kafka_queue_destroy(queue)
+        LIBRARY.rd_kafka_topic_destroy(source)
         return seconds
+
+
+class ShareMember:
+    """A member of a share group that acknowledges what it has polled with the next poll."""
+
+    def __init__(self, bootstrap: str, group: str, topic: str) -> None:
+        error = ctypes.create_string_buffer(ERROR_BYTES)
+        conf = _settings({"bootstrap.servers": bootstrap, "group.id": group, "log_level": "3"})
+        made = LIBRARY.rd_kafka_share_consumer_new(conf, error, ctypes.c_size_t(ERROR_BYTES))
+        assert made, error.value
+        self._handle = ctypes.c_void_p(made)
+        topics = ctypes.c_void_p(LIBRARY.rd_kafka_topic_partition_list_new(1))
+        LIBRARY.rd_kafka_topic_partition_list_add(topics, topic.encode(), ANY_PARTITION)
+        assert LIBRARY.rd_kafka_share_subscribe(self._handle, topics) == 0
+        LIBRARY.rd_kafka_topic_partition_list_destroy(topics)
+
+    def poll(self, seconds: float) -> int:
+        """How many records came."""
+        batch = ctypes.c_void_p()
+        _check(LIBRARY.rd_kafka_share_poll(self._handle, int(seconds * 1000), ctypes.byref(batch)))
+        if not batch.value:
+            return 0
+        records: int = LIBRARY.rd_kafka_messages_count(batch)
+        LIBRARY.rd_kafka_messages_destroy(batch)
+        return records
+
+    def commit(self) -> None:
+        outcomes = ctypes.c_void_p()
+        _check(LIBRARY.rd_kafka_share_commit_sync(self._handle, TIMEOUT_MS, ctypes.byref(outcomes)))
+        if outcomes.value:
+            LIBRARY.rd_kafka_topic_partition_list_destroy(outcomes)
+
+    def close(self) -> None:
+        _check(LIBRARY.rd_kafka_share_consumer_close(self._handle))
+        LIBRARY.rd_kafka_share_destroy(self._handle)

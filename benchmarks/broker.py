@@ -66,13 +66,15 @@ class Load:
     records_per_second: float
     cpu_us_per_record: float
     rss_mib: float
+    client_us_per_record: float  # with the start of a JVM, where it is one
     record_bytes: int = len(VALUE)
 
     def __str__(self) -> str:
         mib = self.records_per_second * self.record_bytes / 1024**2
         return (
             f"{self.records_per_second / 1000:.0f}k rec/s ({mib:.0f} MiB/s, "
-            f"{self.cpu_us_per_record:.1f} us CPU/rec, {self.rss_mib:.0f} MiB)"
+            f"{self.cpu_us_per_record:.1f} us CPU/rec, {self.rss_mib:.0f} MiB; "
+            f"client {self.client_us_per_record:.1f} us CPU/rec)"
         )
 
 
@@ -248,7 +250,7 @@ def java_rows() -> list[Row]:
 
 def java_produce(broker: Broker, topic: str, records: int) -> Load:
     create_topic(broker.bootstrap, topic, PARTITIONS)
-    cpu = broker.cpu_seconds()
+    began = Spent(broker)
     done = run_tool(
         *("kafka-producer-perf-test", "--topic", topic, "--num-records", str(records)),
         *("--record-size", str(JAVA_BYTES), "--throughput", "-1"),
@@ -260,12 +262,12 @@ def java_produce(broker: Broker, topic: str, records: int) -> Load:
     found = re.search(rf"^{records} records sent, ([\d.]+) records/sec", done.stdout, re.MULTILINE)
     assert found, f"{done.stdout}\n{done.stderr}"
     assert end_offsets(broker.bootstrap, topic) == records
-    return _java_load(broker, float(found[1]), cpu, records)
+    return began.load(float(found[1]), records, JAVA_BYTES)
 
 
 def java_consume(broker: Broker, topic: str, records: int) -> Load:
     """The rate from the first fetch on: without joining the group."""
-    cpu = broker.cpu_seconds()
+    began = Spent(broker)
     done = run_tool(
         *("kafka-consumer-perf-test", "--topic", topic, "--num-records", str(records)),
         bootstrap=broker.bootstrap,
@@ -276,12 +278,26 @@ def java_consume(broker: Broker, topic: str, records: int) -> Load:
     assert len(lines) > 1, f"{done.stdout}\n{done.stderr}"
     figures = dict(zip(lines[0].split(", "), lines[-1].split(", "), strict=True))
     assert int(figures["data.consumed.in.nMsg"]) >= records, figures
-    return _java_load(broker, float(figures["fetch.nMsg.sec"]), cpu, records)
+    return began.load(float(figures["fetch.nMsg.sec"]), records, JAVA_BYTES)
 
 
-def _java_load(broker: Broker, rate: float, cpu: float, records: int) -> Load:
-    used = broker.cpu_seconds() - cpu
-    return Load(rate, used / records * 1e6, broker.rss_bytes() / 1024**2, JAVA_BYTES)
+class Spent:
+    """What broker and client, which is this process or its child, use from now on."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._cpu = broker.cpu_seconds()
+        self._client = _own_seconds()
+
+    def load(self, rate: float, records: int, record_bytes: int = len(VALUE)) -> Load:
+        cpu = (self._broker.cpu_seconds() - self._cpu) / records * 1e6
+        client = (_own_seconds() - self._client) / records * 1e6
+        return Load(rate, cpu, self._broker.rss_bytes() / 1024**2, client, record_bytes)
+
+
+def _own_seconds() -> float:
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
 
 
 def produce(
@@ -300,11 +316,11 @@ def produce(
         "queue.buffering.max.kbytes": "2000000",
     }
     with librdkafka.Client(librdkafka.PRODUCER, settings) as producer:
-        cpu = broker.cpu_seconds()
+        began = Spent(broker)
         seconds = producer.produce(topic, VALUE, records)
-        used = broker.cpu_seconds() - cpu
+        load = began.load(records / seconds, records)
     assert end_offsets(broker.bootstrap, topic) == records
-    return Load(records / seconds, used / records * 1e6, broker.rss_bytes() / 1024**2)
+    return load
 
 
 def consume(
@@ -319,10 +335,9 @@ def consume(
         "queued.max.messages.kbytes": "2000000",
     }
     with librdkafka.Client(librdkafka.CONSUMER, settings) as consumer:
-        cpu = broker.cpu_seconds()
+        began = Spent(broker)
         seconds = consumer.consume(topic, PARTITIONS, records, len(VALUE))
-        used = broker.cpu_seconds() - cpu
-    return Load(records / seconds, used / records * 1e6, broker.rss_bytes() / 1024**2)
+        return began.load(records / seconds, records)
 
 
 def p99(broker: Broker, seconds: int = LATENCY_SECONDS) -> float:

@@ -3,9 +3,9 @@
     python -m benchmarks.durability [--quick] [--only=TEXT]
 
 One blocking socket sends requests that were encoded before, so that the broker is what is measured.
-The journal is compared with release 0.1, which synced each log by itself and is taken from the
-history of the checkout; mapped files are compared with reads (`ottla.fetch.mapped=false`). Parts:
-produce, partitions, large, consume.
+The journal and mapped files are compared with release 0.1, which synced each log by itself, read
+what it sent, and is taken from the history of the checkout. Parts: produce, partitions, large,
+consume.
 """
 
 from __future__ import annotations
@@ -42,7 +42,6 @@ RECORD: Final = b"v" * 500
 FETCH_BYTES: Final = (50 if QUICK else 500) * 1024**2
 PARTITION_BYTES: Final = 1024**2
 JOURNAL: Final = {"ottla.flush.mode": "journal"}
-READS: Final = {"ottla.fetch.mapped": "false"}
 
 
 @dataclass(frozen=True)
@@ -214,9 +213,9 @@ def consume_rows() -> list[Row]:
 
     def rows() -> list[Row]:
         return [
-            _row("MiB consumed, mapped files, peer reads", costs, "per_second", 2.2),
+            _row("MiB consumed, mapped files, peer release 0.1", costs, "per_second", 2.2),
             _row(
-                "processor time a KiB consumed, mapped files, peer reads",
+                "processor time a KiB consumed, mapped files, peer release 0.1",
                 costs,
                 "cpu_us",
                 0.4,
@@ -224,7 +223,7 @@ def consume_rows() -> list[Row]:
             ),
         ]
 
-    with topics(OttlaProcess(), OttlaProcess(READS), partitions=6) as pair:
+    with beside_release(partitions=6) as pair:
         request = produce_request(6, 32)
         plans = []
         for broker in pair:

@@ -2,12 +2,11 @@
 
     python -m benchmarks.share [--quick] [--only=TEXT]
 
-confluent-kafka's ShareConsumer drives both brokers with implicit acknowledgements, and uses up more
-of the processor than either broker; so in rows of their own `ottla.ShareConsumer` does, in columns,
-with the same 500 records a poll. Members join first; the clock runs from the first poll until every
+librdkafka's share consumer drives both brokers with implicit acknowledgements, by its C interface
+(`benchmarks._librdkafka`). Members join first; the clock runs from the first poll until every
 record has come, and the lag is checked to be nought at the end. A row whose range is wider than its
 distance from the target runs up to `MAX_ROUNDS` rounds. `--quick` reads less. Where there is no JVM
-the script says what it skipped. Parts: machine, kafka, own, plain, members.
+the script says what it skipped. Parts: machine, kafka, plain, members.
 """
 
 from __future__ import annotations
@@ -21,14 +20,13 @@ import sys
 import time
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, ExitStack
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-import pyarrow.compute as compute
-from confluent_kafka import Consumer, Message, Producer, ShareConsumer
+from confluent_kafka import Producer
 
-import ottla
 from benchmarks._harness import Row, part, report, skipped, until_clear, wanted
+from benchmarks._librdkafka import CONSUMER, Client, ShareMember
 from benchmarks._ottla import OttlaProcess
 from benchmarks._peers import apache_kafka, why_no_jvm
 from ottla import Admin
@@ -75,20 +73,19 @@ def main() -> None:
     rows = part("machine", lambda: [memory_row(), growth_row()])
     with ExitStack() as stack:
         ours = stack.enter_context(OttlaProcess(AS_KAFKA))
-        kafka = apache_kafka() if wanted("kafka", "own") else None
+        kafka = apache_kafka() if wanted("kafka") else None
         if kafka is None:
             skipped("Apache Kafka", str(why_no_jvm() or "not asked for"))
         brokers: list[Broker] = [ours] if kafka is None else [ours, stack.enter_context(kafka)]
-        if wanted("kafka", "own", "plain", "members"):
+        if wanted("kafka", "plain", "members"):
             for broker in brokers:
                 fill(broker, RECORDS)
                 consume_shared(broker, "warm-up", RECORDS, 1)
         if len(brokers) > 1:
             rows += part("kafka", lambda: peer_rows(brokers))
-            rows += part("own", lambda: own_rows(brokers))
         rows += part("plain", lambda: plain_rows(ours))
         rows += part("members", lambda: members_rows(ours))
-    report("share groups", rows, ("confluent-kafka", "pyarrow", "uvloop"))
+    report("share groups", rows, ("confluent-kafka", "uvloop"))
     print(f"  load average {os.getloadavg()[0]:.1f}")
 
 
@@ -112,33 +109,16 @@ def peer_rows(brokers: Sequence[Broker]) -> list[Row]:
     return until_clear(one_round, rows, ROUNDS, MAX_ROUNDS)
 
 
-def own_rows(brokers: Sequence[Broker]) -> list[Row]:
-    """The same with Ottla's own client on both sides."""
-    rates: dict[int, tuple[list[float], list[float]]] = {members: ([], []) for members in TARGETS}
-
-    def rows() -> list[Row]:
-        what = "share consumption, Ottla's client, 1 KiB, {} member(s), peer Apache Kafka"
-        return [_row(what.format(n), *rates[n], target) for n, target in TARGETS.items()]
-
-    def one_round(turn: int) -> None:
-        for members, found in rates.items():
-            for index, broker in enumerate(brokers):
-                group = f"own-{members}-{turn}"
-                rate = asyncio.run(consume_by_columns(broker, group, RECORDS, members))
-                found[index].append(rate)
-
-    return until_clear(one_round, rows, ROUNDS, MAX_ROUNDS)
-
-
 def plain_rows(broker: Broker) -> list[Row]:
     shared: list[float] = []
     plain: list[float] = []
 
     def rows() -> list[Row]:
-        return [_row("share consumption, peer the same as a plain group", shared, plain, 0.7)]
+        return [_row("share consumption, peer a plain consumer", shared, plain, 0.7)]
 
     def one_round(turn: int) -> None:
-        plain.append(consume_plainly(broker, f"plain-{turn}", RECORDS))
+        with Client(CONSUMER, {"bootstrap.servers": broker.bootstrap}) as consumer:
+            plain.append(RECORDS / consumer.consume(TOPIC, 1, RECORDS, len(VALUE)))
         shared.append(consume_shared(broker, f"queue-{turn}", RECORDS, 1).per_second)
 
     return until_clear(one_round, rows, ROUNDS, MAX_ROUNDS)
@@ -190,12 +170,7 @@ def fill(broker: Broker, records: int) -> None:
 def consume_shared(broker: Broker, group: str, records: int, members: int) -> Consumed:
     """All members together, from their first poll until all is acknowledged."""
     start_at_nought(broker.bootstrap, group, [(TOPIC, 0)])
-    consumers = [
-        ShareConsumer({"bootstrap.servers": broker.bootstrap, "group.id": group, "log_level": 3})
-        for _ in range(members)
-    ]
-    for consumer in consumers:
-        consumer.subscribe([TOPIC])
+    consumers = [ShareMember(broker.bootstrap, group, TOPIC) for _ in range(members)]
     asyncio.run(_all_assigned(broker.bootstrap, group, members))
     seen = [0] * members
 
@@ -203,8 +178,8 @@ def consume_shared(broker: Broker, group: str, records: int, members: int) -> Co
         deadline = time.monotonic() + PATIENCE
         while sum(seen) < records:
             assert time.monotonic() < deadline, f"{sum(seen)} of {records} records came"
-            seen[index] += _whole(consumers[index].poll(0.1))
-        consumers[index].commit_sync(PATIENCE)
+            seen[index] += consumers[index].poll(0.1)
+        consumers[index].commit()
 
     with ThreadPoolExecutor(members) as pool:
         cpu, began = broker.cpu_seconds(), time.perf_counter()
@@ -216,78 +191,6 @@ def consume_shared(broker: Broker, group: str, records: int, members: int) -> Co
         consumer.close()
     asyncio.run(_nothing_left(broker.bootstrap, group))
     return Consumed(records / seconds, used / records * 1e6)
-
-
-async def consume_by_columns(broker: Broker, group: str, records: int, members: int) -> float:
-    """Records per second of `ottla.ShareConsumer`s in this process."""
-    await _start_at_nought(broker.bootstrap, group, [(TOPIC, 0)])
-    seen = 0
-    complete = asyncio.Event()
-
-    async def work(consumer: ottla.ShareConsumer) -> None:
-        nonlocal seen
-        while True:
-            values = (await consumer.poll_arrow(PATIENCE))["value"]
-            assert compute.sum(compute.binary_length(values)).as_py() == len(values) * len(VALUE)
-            seen += len(values)
-            if seen >= records:
-                complete.set()
-
-    async with AsyncExitStack() as stack:
-        consumers = [
-            await stack.enter_async_context(
-                ottla.ShareConsumer(
-                    broker.bootstrap, group=group, topics=[TOPIC], max_poll_records=LOG_BATCH
-                )
-            )
-            for _ in range(members)
-        ]
-        await _all_assigned(broker.bootstrap, group, members)
-        began = time.perf_counter()
-        working = [asyncio.ensure_future(work(consumer)) for consumer in consumers]
-        async with asyncio.timeout(PATIENCE):
-            await complete.wait()
-        for one in working:
-            one.cancel()
-        await asyncio.gather(*working, return_exceptions=True)
-        await asyncio.gather(*(consumer.commit() for consumer in consumers))
-        seconds = time.perf_counter() - began
-    await _nothing_left(broker.bootstrap, group)
-    return records / seconds
-
-
-def consume_plainly(broker: Broker, group: str, records: int) -> float:
-    """Records per second of a plain group's only member, after its first ones have come.
-
-    Before that librdkafka takes a tenth of a second to find out where to begin.
-    """
-    consumer = Consumer(
-        {
-            "bootstrap.servers": broker.bootstrap,
-            "group.id": group,
-            "auto.offset.reset": "earliest",
-        }
-    )
-    consumer.subscribe([TOPIC])
-    deadline = time.monotonic() + PATIENCE
-    first = 0
-    while not first:
-        assert time.monotonic() < deadline, "no record came"
-        first = _whole(consumer.consume(1, timeout=0.1))
-    began = time.perf_counter()
-    seen = first
-    while seen < records:
-        assert time.monotonic() < deadline, f"{seen} of {records} records came"
-        seen += _whole(consumer.consume(LOG_BATCH, timeout=0.1))
-    consumer.commit(asynchronous=False)
-    seconds = time.perf_counter() - began
-    consumer.close()
-    return (seen - first) / seconds
-
-
-def _whole(messages: Iterable[Message]) -> int:
-    """How many records there are, each looked at: clients may make them only when asked for."""
-    return sum(message.value() == VALUE for message in messages)
 
 
 def start_at_nought(bootstrap: str, group: str, partitions: Iterable[tuple[str, int]]) -> None:
