@@ -501,16 +501,17 @@ class Segment:
         they may be views of mapped memory (`ottla.log.mapped`). The next `ahead` bytes are brought
         into the page cache in the background.
         """
-        self._require_at_hand(offset, wait=wait)
+        # One stretch of headers more: they tell where the last batch ends.
+        wanted = max(0, max_bytes) + _SEARCH_CHUNK
+        looked = None if wait else self._require_at_hand(offset, wanted)
         # One look-up more than for a segment that grows.
         file = self._own or self.shared.files.get(self) or self.file
         end = self.size
         start = self.locate(offset, file)
         if start is None:
             return (), 0, True
-        # One stretch of headers more: they tell where the last batch ends.
-        size = min(max(0, max_bytes) + _SEARCH_CHUNK, end - start)
-        self._require_cached(file, start, size, wait=wait)
+        if start != looked:
+            self._require_cached(file, start, min(wanted, end - start), wait=wait)
         stop = self._stop(file, start, min(start + max_bytes, end), end, upper_bound)
         if stop == start and at_least_one:
             _, first = next(self.headers(start, chunk_size=HEADER_SIZE, file=file))
@@ -554,14 +555,15 @@ class Segment:
         batch of less than `HOP_BYTES`. None if these are too few bytes for views: to read more than
         is needed, and to keep the rest, costs less then.
         """
-        self._require_at_hand(offset, wait=False)
+        wanted = max_bytes + _SEARCH_CHUNK
+        looked = self._require_at_hand(offset, wanted)
         file = self._own or self.shared.files.get(self) or self.file
         start = self.locate(offset, file)
         if start is None:
             return None
         end, limit = start, start + max_bytes
-        cached = min(max_bytes + HEADER_SIZE, self.size - start)
-        self._require_cached(file, start, cached, wait=False)
+        if start != looked:
+            self._require_cached(file, start, min(wanted, self.size - start), wait=False)
         headers: list[RecordBatch] = []
         for position, header in self.headers(start, chunk_size=HEADER_SIZE, file=file):
             stop = position + header.size
@@ -591,10 +593,12 @@ class Segment:
             or self.shared.indexes.get((self, TXN_INDEX)) is not None
         )
 
-    def _require_at_hand(self, offset: int, *, wait: bool) -> None:
-        """Unless `wait`, what `locate` looks at is in memory: file, index and headers."""
-        if wait:
-            return
+    def _require_at_hand(self, offset: int, wanted: int) -> int | None:
+        """NotAtHand unless what `locate` looks at is in memory: file, index and headers.
+
+        If an earlier reader has left the place of `offset`, that is told, and so many bytes from
+        there on are in memory.
+        """
         file = self._own or self.shared.files.get(self)
         index = self._offsets
         if index is None:
@@ -602,11 +606,14 @@ class Segment:
         if file is None or index is None:
             raise NotAtHand(f"{self!r} is on disk alone")
         cursors = self._cursors
-        if cursors is not None and offset in cursors:
-            return  # `read` begins there, and asks for that
+        place = None if cursors is None else cursors.get(offset)
+        if place is not None:
+            self._require_cached(file, place, min(wanted, self.size - place), wait=False)
+            return place
         entry = index.last_at_or_below(offset - self.base_offset)
         start = index.positions[entry] if entry >= 0 else 0
         self._require_cached(file, start, min(_SEARCH_CHUNK, self.size - start), wait=False)
+        return None
 
     def _require_cached(self, file: File, start: int, size: int, *, wait: bool) -> None:
         if wait:

@@ -67,3 +67,40 @@ def test_a_read_that_must_not_wait_refuses_what_is_on_disk_alone(tmp_path: Path)
     disk.answer = None  # it is among the newest bytes of the log
     assert read(wait=False)
     log.close()
+
+
+class CountingDisk(Disk):
+    """Knows how often it was read."""
+
+    reads = 0
+
+    def pread(self, fd: int, size: int, position: int) -> bytes:
+        self.reads += 1
+        return super().pread(fd, size, position)
+
+
+def test_a_reader_that_goes_on_asks_before_it_looks_at_a_header(tmp_path: Path) -> None:
+    """Its place is remembered, but the page may have left the cache since."""
+    disk = CountingDisk()
+    log = PartitionLog.open(
+        tmp_path / "t-0", LogConfig(), now_ms=0, tail=TailCache(0), storage=disk
+    )
+    size = batch_of(b"value").size
+    for _ in range(3):
+        log.append(batch_of(b"value"), leader_epoch=0, now_ms=0)
+    log.advance_high_watermark(3)
+
+    def read(offset: int) -> bytes:
+        return joined(
+            log.read(offset, size, upper_bound_offset=3, min_one_message=True, wait=False)
+        )
+
+    disk.answer = True
+    assert len(read(0)) == size
+    disk.answer, disk.reads = False, 0
+    with pytest.raises(NotAtHand):
+        read(1)
+    assert disk.reads == 0
+    disk.answer = True
+    assert len(read(1)) == size
+    log.close()

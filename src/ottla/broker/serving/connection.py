@@ -170,7 +170,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._writable = True
-        self.peer.lent.clear()
+        self._all_is_sent()
         self._dispatcher.answers.release(self)
         self.last_active = self._loop.time()
         self._serve()
@@ -385,7 +385,12 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.writelines(answers)
         if not self._writable:
             self._dispatcher.answers.hold(self, size)
-        elif self.peer.lent and not self._transport.is_closing():
+        elif not self._transport.is_closing():
+            self._all_is_sent()
+
+    def _all_is_sent(self) -> None:
+        """The kernel has all answers so far; those of later requests may have views, too."""
+        if self.peer.lent and not self._pending:
             self.peer.lent.clear()
 
     def _update_reading(self) -> None:
