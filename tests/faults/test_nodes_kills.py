@@ -23,7 +23,7 @@ from tests.support.ports import free_base
 from tests.support.seeds import run_seed
 from tests.support.share_workers import Accepting, Ledger, produce_numbers, set_group
 from tests.support.topics import create_topic
-from tests.support.transaction_work import SINK, SOURCE, WorkerProcess, check_work, fill
+from tests.support.transaction_work import SINK, SOURCE, WorkerProcess, check_work, ends_of, fill
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,6 +32,7 @@ NODES: Final = 3
 ROUNDS: Final = 200 if soak() else 20
 SENT: Final = 40  # records in a round, before and after the fault
 SHARED: Final = 100
+NUMBERS: Final = 40  # for the worker in a round
 ORDERS, QUEUE, GROUP, READERS = "orders", "queue", "sharers", "readers"
 FAULTS: Final = ("kill", "kill", "kill", "stop", "crash loop", "supervisor")
 OPTIONS: Final = ("--set", "broker.session.timeout.ms=2000")
@@ -98,7 +99,7 @@ def test_nothing_is_lost_or_doubled_while_nodes_die(tmp_path: Path) -> None:
         create_topic(bootstrap, QUEUE, partitions=1)
         for topic in (SOURCE, SINK):
             create_topic(bootstrap, topic, partitions=2)
-        ends = fill(bootstrap, 20 * ROUNDS)
+        ends = ends_of(ROUNDS * NUMBERS)
         worker = WorkerProcess(bootstrap, seed, ends)
         set_group(bootstrap, GROUP, share_auto_offset_reset="earliest")
         members += [Accepting(bootstrap, GROUP, QUEUE, ledger) for _ in range(2)]
@@ -106,15 +107,15 @@ def test_nothing_is_lost_or_doubled_while_nodes_die(tmp_path: Path) -> None:
         for member in members:
             member.start()
         load = Load(bootstrap, ORDERS)
-        works = True
         for turn in range(ROUNDS):
             fault = chance.choice(FAULTS)
+            filled = fill(bootstrap, NUMBERS, turn * NUMBERS)
             load.send(SENT, wait=False)
             time.sleep(chance.uniform(0, 0.3))
             broker.suffer(fault, chance)
             load.send(SENT)
             produce_numbers(bootstrap, QUEUE, range(turn * SHARED, (turn + 1) * SHARED))
-            works = works and worker.progress()
+            worker.reach(filled)
             wait_for(
                 lambda: len(ledger.accepted.keys() | ledger.in_doubt) == (turn + 1) * SHARED,  # noqa: B023
                 f"all of the queue is accepted after {fault} in round {turn}",
@@ -124,8 +125,6 @@ def test_nothing_is_lost_or_doubled_while_nodes_die(tmp_path: Path) -> None:
                 f"all records are read after {fault} in round {turn}",
             )
             assert all(member.is_alive() for member in members)
-        while works and worker.progress():
-            pass
         worker.close()
         for member in members:
             member.stop()

@@ -6,10 +6,11 @@ import select
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from tests.support.faults_broker import PATIENCE_SECONDS
 from tests.support.topics import read_all
@@ -53,6 +54,24 @@ class WorkerProcess:
                 self._process = self._start()
         raise AssertionError("the worker does not get on")
 
+    def reach(self, ends: list[int]) -> None:
+        """Wait until all before `ends` is committed, by one that gave up or another."""
+        settings = {"bootstrap.servers": self._bootstrap, "group.id": NAME, "log_level": 0}
+        consumer = Consumer(settings)
+        asked = [TopicPartition(SOURCE, partition) for partition in (0, 1)]
+        deadline = time.monotonic() + 2 * PATIENCE_SECONDS
+        at: list[int] = []
+        while at != ends:
+            stream = self._process.stdout
+            assert stream is not None
+            said = not stream.closed and select.select([stream], [], [], 0.1)[0]
+            if said and not stream.readline() and self._reap():
+                self._process = self._start()
+            with suppress(KafkaException):  # its coordinator has just died
+                at = [max(0, one.offset) for one in consumer.committed(asked, 5)]
+            assert time.monotonic() < deadline, f"the worker does not get on from {at} to {ends}"
+        consumer.close()
+
     def kill(self) -> None:
         self._process.kill()
         self._reap()
@@ -69,12 +88,19 @@ class WorkerProcess:
         self._reap()
 
 
-def fill(bootstrap: str, records: int) -> list[int]:
-    """Numbers in two partitions; where each of them ends."""
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20})
-    for number in range(records):
+def fill(bootstrap: str, records: int, first: int = 0) -> list[int]:
+    """Numbers from the first one on, in two partitions; where each of them ends."""
+    producer = Producer(
+        {"bootstrap.servers": bootstrap, "linger.ms": 20, "enable.idempotence": True}
+    )
+    for number in range(first, first + records):
         producer.produce(SOURCE, b"%d" % number, partition=number % 2)
     assert producer.flush(PATIENCE_SECONDS) == 0
+    return ends_of(first + records)
+
+
+def ends_of(records: int) -> list[int]:
+    """Where the partitions end that have so many numbers."""
     return [(records + 1) // 2, records // 2]
 
 
