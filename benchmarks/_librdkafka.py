@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import confluent_kafka
 import numba
 import numpy as np
+from numba import carray  # type: ignore[attr-defined]
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,15 +51,15 @@ class _Message(ctypes.Structure):
     )
 
 
-ERR = _Message.err.offset // 4  # type: ignore[attr-defined]
-LENGTH = _Message.length.offset // 8  # type: ignore[attr-defined]
+ERR = _Message.err.offset // 4
+LENGTH = _Message.length.offset // 8
 
 
-@numba.cfunc("void(CPointer(int64), CPointer(int64))")  # type: ignore[untyped-decorator]
+@numba.cfunc("void(CPointer(int64), CPointer(int64))")
 def _count(message: Any, counts: Any) -> None:
     """Add a message to the records, bytes and errors that have been seen."""
-    words = numba.carray(message, (LENGTH + 1,))
-    found = numba.carray(counts, (3,))
+    words = carray(message, (LENGTH + 1,))
+    found = carray(counts, (3,))
     if words[ERR] & 0xFFFFFFFF:
         found[2] += 1
     else:
