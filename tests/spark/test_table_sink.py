@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-import polars
 import pytest
 
 import ottla
-from ottla.spark.pipelines.iceberg_sink import flow_table
-from ottla.spark.pipelines.load import load
 from ottla.sync import Producer
-from ottla.tables.iceberg_catalogs import open_catalog
-from tests.support.pipelines import run_once
+from tests.support.pipelines import iceberg_rows, run_once
 from tests.support.spark_source import new_topic
 
 if TYPE_CHECKING:
@@ -65,19 +61,6 @@ def send(broker: EmbeddedBroker, topic: str, numbers: range) -> None:
         )
 
 
-def rows(file: Path, state: Path, flow: str) -> list[dict[str, Any]]:
-    """The rows of a flow's table by another engine."""
-    pipeline = load(file, state=str(state))
-    target = pipeline.definition.flows[flow].writes
-    where = flow_table(pipeline.places, target)  # type: ignore[arg-type]  # it is one
-    catalog = open_catalog(where.catalog, where.place)
-    try:
-        location = catalog.load_table(where.full_name).metadata_location
-    finally:
-        catalog.close()
-    return polars.scan_iceberg(location).collect().to_dicts()
-
-
 def test_case_91_a_repeated_batch_is_not_written_twice(
     spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path
 ) -> None:
@@ -86,14 +69,14 @@ def test_case_91_a_repeated_batch_is_not_written_twice(
     file.write_text(PIPELINE.format(topic=topic, more=""))
     send(broker, topic, range(100))
     run_once(spark, broker.bootstrap, file, state)
-    assert sorted(one["number"] for one in rows(file, state, "archive")) == list(range(100))
+    assert sorted(one["number"] for one in iceberg_rows(file, state, "archive")) == list(range(100))
     for flow in ("archive", "totals"):  # as if the driver had died before Spark's log had the batch
         for done in (state / "checkpoints" / flow / "commits").iterdir():
             done.unlink()
     send(broker, topic, range(100, 130))
     run_once(spark, broker.bootstrap, file, state)
-    assert sorted(one["number"] for one in rows(file, state, "archive")) == list(range(130))
-    totals = {one["shop"]: one for one in rows(file, state, "totals")}
+    assert sorted(one["number"] for one in iceberg_rows(file, state, "archive")) == list(range(130))
+    totals = {one["shop"]: one for one in iceberg_rows(file, state, "totals")}
     assert {shop: (one["amount"], one["orders"]) for shop, one in totals.items()} == {
         "a": (97.5, 65),
         "b": (97.5, 65),
@@ -111,7 +94,7 @@ def test_a_flow_that_returns_a_further_column_adds_it_to_the_table(
     file.write_text(PIPELINE.format(topic=topic, more=""))
     send(broker, topic, range(4, 6))
     run_once(spark, broker.bootstrap, file, state)
-    found = {one["number"]: one["shop"] for one in rows(file, state, "archive")}
+    found = {one["number"]: one["shop"] for one in iceberg_rows(file, state, "archive")}
     assert found == {0: None, 1: None, 2: None, 3: None, 4: "a", 5: "b"}
 
 

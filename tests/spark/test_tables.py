@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import AnalysisException, PySparkException
 
+import ottla
 import ottla.spark
 from ottla.client.admin.admin import Admin
 from ottla.client.producer.types import ProducerRecord
@@ -25,7 +26,9 @@ from ottla.tables.format import DataFile
 from ottla.tables.reading import Pinned
 from ottla.tables.views import TableView
 from ottla.testing.embedded import EmbeddedBroker
+from tests.support.s3 import moto_server, rsm_config
 from tests.support.spark import run
+from tests.support.spark_source import delete_below
 from tests.support.table_worker import DAY_MS, NOON, fill, new_topic, send, take
 
 if TYPE_CHECKING:
@@ -223,6 +226,36 @@ def test_case_81_an_empty_archive_is_not_in_the_plan(
     frame = opened(spark, broker, name)
     assert "FileScan" not in plan_of(frame)
     assert rows(frame) == written(0, 5)
+
+
+def test_case_82_files_in_s3_without_a_jar_are_read_by_python_workers(
+    spark: SparkSession,
+    broker: EmbeddedBroker,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    name = new_topic(broker, 2)
+    fill(broker, name, range(40), partitions=2)
+    with moto_server() as endpoint:
+        store = rsm_config(endpoint, "lake")
+        take(broker, tmp_path, name, store=store)
+        fill(broker, name, range(40, 50), partitions=2)
+        options = {
+            key.replace("rsm.config.", "tier."): value
+            for key, value in store.items()
+            if key != "rsm.config.url"
+        }
+        frame = opened(spark, broker, name, options=options)
+        assert [one.name for one in caplog.records].count("ottla.spark") == 1
+        assert "hadoop-aws" in caplog.text
+        assert rows(frame) == written(0, 50, 2)
+        assert frame.where("_day = date'2025-11-14'").count() == 50
+        at = opened(spark, broker, name, options=options, at={"0": 3, "1": 2}, columns=["value"])
+        assert sorted(int(one.value) for one in at.collect()) == [0, 1, 2, 3, 4]
+        # The same files without Spark.
+        settings = {key.removeprefix("tier."): value for key, value in options.items()}
+        table = ottla.table(name, bootstrap=broker.bootstrap, store=settings)
+        assert table.to_arrow(columns=["_offset"]).num_rows == 50
 
 
 def test_both_sides_have_the_same_columns_and_days(
@@ -515,3 +548,36 @@ def test_case_84_a_stream_reads_files_then_the_log_with_the_same_checkpoint(
 
     for batch in (0, 1):
         assert offsets("plain", batch) == offsets("files", batch)
+
+
+def test_a_typed_stream_begins_in_the_table_and_goes_on_in_the_log(
+    spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    name = new_topic(broker, value_format="json", value_schema="amount bigint")
+
+    def more(numbers: range) -> None:
+        values = [b'{"amount": %d}' % n for n in numbers]
+        send(broker, name, [ProducerRecord(one, timestamp_ms=NOON) for one in values])
+
+    def streamed() -> list[tuple[int, int]]:
+        frame = tables.stream(spark, name, bootstrap=broker.bootstrap, where="amount % 2 = 0")
+        assert frame.isStreaming
+        assert frame.columns[:2] == ["amount", "_partition"]
+        assert frame.columns[-1] == "_day"
+        place = str(tmp_path / "rows")
+        options = {"path": place}
+        query = run(frame, tmp_path / "c", sink="parquet", options=options, availableNow=True)
+        assert query.exception() is None
+        found = spark.read.parquet(place).where("_day = date'2025-11-14'")
+        return sorted(tuple(row) for row in found.select("_offset", "amount").collect())
+
+    more(range(20))
+    take(broker, tmp_path, name)
+    more(range(20, 30))
+    delete_below(broker, name, 0, 15)
+    assert streamed() == [(n, n) for n in range(0, 30, 2)]
+    more(range(30, 34))
+    take(broker, tmp_path, name)
+    assert streamed() == [(n, n) for n in range(0, 34, 2)]
+    with pytest.raises(BadOption, match="partition 3 does not exist"):
+        tables.stream(spark, name, bootstrap=broker.bootstrap, starting={"3": 1})

@@ -14,7 +14,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from ottla.schemas.encode import encode
 from ottla.sync import Producer, Reader, SchemaRegistry
 from ottla.testing.embedded import EmbeddedBroker
-from tests.support.pipelines import run_once
+from tests.support.pipelines import iceberg_rows, run_once, running
 from tests.support.spark_source import new_topic
 
 if TYPE_CHECKING:
@@ -105,3 +105,47 @@ def test_case_89_columns_that_the_level_refuses_fail_the_start(
     file.write_text(PIPELINE.format(topic=topic, more=""))
     with pytest.raises(AssertionError, match="refuses the flow's columns"):
         run_once(spark, broker.bootstrap, file, tmp_path / "state")
+
+
+EVOLVING: Final = """
+from ottla.spark.pipelines import flow, registry, source, table
+
+source("orders", topic="{topic}", schema=registry(), options={{"schemaEvolution": "restart"}})
+
+@flow("archive", reads=["orders"], writes=table("archive", format="iceberg"))
+def archive(orders):
+    return orders
+
+@flow("distinct", reads=["orders"], writes=table("distinct"))
+def distinct(orders):
+    return orders.dropDuplicates()
+"""
+
+
+def test_case_90_a_flow_starts_again_with_the_columns_of_a_newer_schema(
+    spark: SparkSession,
+    registered: EmbeddedBroker,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")  # else a missing plugin is a warning
+    broker = registered
+    topic = new_topic(broker, 1)
+    file, state = tmp_path / "p.py", tmp_path / "state"
+    file.write_text(EVOLVING.format(topic=topic))
+    first = [{"shop": "a", "amount": one} for one in range(3)]
+    second = [{"shop": "b", "amount": one, "customer": "Ada"} for one in range(3, 5)]
+    send(broker, topic, FIELDS, first)
+    with running(spark, broker.bootstrap, file, state) as (board, until):
+        until(lambda: all(one.batches for one in board.views()))
+        send(broker, topic, [*FIELDS, CUSTOMER], second)
+        every = [{**one, "customer": None} for one in first] + second
+        until(
+            lambda: (
+                sorted(iceberg_rows(file, state, "archive"), key=lambda one: one["amount"]) == every
+            )
+        )
+        # State has the columns of its first run: such a flow fails for good, and says why.
+        until(lambda: board.view("distinct").state == "failed")
+        assert board.view("archive").state == "running"
+        assert "schema" in str(board.view("distinct").error)

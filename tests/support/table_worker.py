@@ -12,7 +12,7 @@ from ottla.tables.settings import worker_settings
 from ottla.tables.worker import Worker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from ottla.testing.embedded import EmbeddedBroker
@@ -65,10 +65,19 @@ def fill(
     )
 
 
-def take(broker: EmbeddedBroker, directory: Path, *topics: str) -> None:
-    """Let a worker take what is there now; each call is another worker."""
+def take(
+    broker: EmbeddedBroker, directory: Path, *topics: str, store: Mapping[str, str] | None = None
+) -> None:
+    """Let a worker take what is there now; each call is another worker.
+
+    `store` are `rsm.config.*` keys of another warehouse than a directory.
+    """
+    options = dict(store or {})
     settings = worker_settings(
-        f"file://{directory}/warehouse/", f"sqlite:///{directory}/tables.db", "ottla", {}
+        options.pop("rsm.config.url", f"file://{directory}/warehouse/"),
+        f"sqlite:///{directory}/tables.db",
+        "ottla",
+        options,
     )
 
     async def run() -> None:

@@ -96,6 +96,13 @@ def run(
         list[str] | None,
         typer.Option("--flow", metavar="NAME", help="Run only this flow. May be repeated."),
     ] = None,
+    backfill: Annotated[
+        bool,
+        typer.Option(
+            "--backfill",
+            help="New flows that read a table begin with one batch over its files.",
+        ),
+    ] = False,
     env: Env = None,
     bootstrap: PipelineBootstrap = None,
     embedded: Annotated[
@@ -140,7 +147,7 @@ def run(
     # Of whatever pandas PySpark finds, which nothing here uses.
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas")
     with sentences(debug=debug), ExitStack() as stack:
-        from ottla.spark.pipelines.graph import chosen
+        from ottla.spark.pipelines.graph import chosen, refuse_backfill
         from ottla.spark.pipelines.model import seconds
 
         limit = None if for_ is None else seconds(for_, "--for")
@@ -152,6 +159,8 @@ def run(
                 pipeline = pipeline.kept_in(kept)
             named = _embedded(stack, pipeline, keeps=state is not None)
         flows = chosen(pipeline.definition, flow or [])
+        if backfill:
+            refuse_backfill(pipeline.definition, flows)
         from ottla.cli.live import Display
 
         display = stack.enter_context(Display(as_json=as_json))
@@ -163,6 +172,7 @@ def run(
             reload=lambda: loaded(file, env=env, state=state)._replace(places=pipeline.places),
             debug=debug,
             once=once,
+            backfill=backfill,
         ).run(master, remote, limit, max_restarts, metrics_port)
     if not well:
         raise typer.Exit(FLOW_FAILED)
@@ -195,6 +205,7 @@ class _Run:
         reload: Callable[[], Pipeline],
         debug: bool,
         once: bool,
+        backfill: bool,
     ) -> None:
         self._pipeline = pipeline
         self._reload = reload
@@ -204,6 +215,7 @@ class _Run:
         self._display = display
         self._debug = debug
         self._once = once
+        self._backfill = backfill
 
     def run(
         self,
@@ -302,10 +314,19 @@ class _Run:
         handlers.enter_context(stopped_by_signals(stop))
         with closing(spark):
             show = self._display.rows if is_classic(spark) else None
-            compiler = Compiler(pipeline, spark, self._bootstrap, once=self._once, show=show)
+            compiler = Compiler(
+                pipeline,
+                spark,
+                self._bootstrap,
+                once=self._once,
+                backfill=self._backfill,
+                show=show,
+            )
             if self._is_first:
                 for flow in self._flows:
                     checked_schema(compiler, flow)
+                    if self._backfill:
+                        compiler.check_backfill(flow)
             self._is_first = False
             spark.streams.addListener(BoardListener(board))
             with self._display.live(board):

@@ -87,6 +87,10 @@ def make_backend(options: SourceOptions) -> Backend:
         from ottla.spark.stores.ss import SsBackend
 
         return SsBackend(options)
+    if options.table is not None and options.table.view is not None:
+        from ottla.spark.tables.backend import FilesBackend
+
+        return FilesBackend(options)
     from ottla.spark.log.backend import LogBackend
     from ottla.spark.share.backend import ShareBackend
 

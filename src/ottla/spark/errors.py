@@ -29,6 +29,10 @@ class InvalidValue(SparkError):
     """A value does not fit the columns of the query, and `invalid` is fail."""
 
 
+class SchemaChanged(SparkError):
+    """The subject of a query has a newer schema, and `schemaEvolution` is restart."""
+
+
 class DataLoss(SparkError):
     """Records were deleted before the query could read them, and `failOnDataLoss` is true."""
 

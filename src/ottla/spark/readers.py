@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from pyspark.sql.datasource import (
     DataSourceReader,
@@ -41,13 +41,20 @@ if TYPE_CHECKING:
 
     from ottla.spark.backend import Offset, Task
     from ottla.spark.options import SourceOptions
+    from ottla.spark.tables.planning import FilePart
 
 
-def _rows(options: SourceOptions, task: Task, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def read_task(
+    options: SourceOptions, task: Task, columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
     """The rows of a task, typed if the query asks for it."""
     backend = make_backend(options)
     if options.typed is None:
         return backend.read(task, columns)
+    if options.typed.format == "table" and not isinstance(task, tuple | list):
+        from ottla.spark.tables.reading import read_rows
+
+        return read_rows(cast("FilePart", task), options, columns)
     from ottla.spark.typed_reading import record_columns, typed_rows
 
     wanted = record_columns(columns, options.typed)
@@ -82,7 +89,7 @@ class BatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if partition.value is None:  # Spark's own empty partition
             return iter(())
-        return _rows(self._options, partition.value, self._columns)
+        return read_task(self._options, partition.value, self._columns)
 
 
 class PushdownReader(BatchReader):
@@ -148,7 +155,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [OttlaPartition(task) for task in self._driver().plan(start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return _rows(self._options, partition.value, self._columns)
+        return read_task(self._options, partition.value, self._columns)
 
     def commit(self, end: Offset) -> None:
         """Does nothing: Spark calls `latestOffset` before it, which settles the batch."""

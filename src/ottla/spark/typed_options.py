@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode, b64encode
-from dataclasses import dataclass, field
+from contextlib import closing
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
@@ -31,6 +32,7 @@ _OF_SCHEMA: Final = ("valueSchema", "valueSchemaId", "valueSubject")
 _OF_REGISTRY: Final = ("schemaRegistryUrl", USER, PASSWORD, f"{PASSWORD}.file", f"{PASSWORD}.env")
 NAMES: Final = (
     *("valueFormat", *_OF_SCHEMA, "valueMessage", "valueTable", "keepValue", "invalid"),
+    *("keyFormat", "schemaEvolution"),
     *_OF_REGISTRY,
 )
 ERROR: Final = "_error"
@@ -39,6 +41,9 @@ ERROR: Final = "_error"
 Format: TypeAlias = Literal["json", "avro", "protobuf", "registry", "registry-latest", "table"]
 """`table` is what `ottla.spark.table` reads the log with: rows as its worker makes them."""
 Invalid: TypeAlias = Literal["fail", "null", "drop"]
+KeyFormat: TypeAlias = Literal["binary", "utf8", "registry"]
+Evolution: TypeAlias = Literal["ignore", "restart"]
+"""Whether a query goes on with its columns when the schema changes, or ends to be started again."""
 _GIVEN: Final = get_args(Format)[:-1]
 
 
@@ -54,6 +59,12 @@ class TypedOptions:
     references: tuple[tuple[str, str], ...] = ()
     message: str | None = None
     registry: RegistryOptions | None = field(default=None)
+    key_format: KeyFormat = "binary"
+    key: Schema | None = None
+    """The schema of keys, with `registry`."""
+    key_references: tuple[tuple[str, str], ...] = ()
+    followed: str | None = None
+    """The subject whose newer schemas end the query, with `schemaEvolution=restart`."""
 
     @property
     def schema(self) -> Schema | None:
@@ -70,13 +81,32 @@ class TypedOptions:
         """All columns, in their order."""
         import pyarrow as pa
 
-        from ottla.tables.rows import META, RAW
+        from ottla.tables.rows import RAW, meta_columns
 
         if self.format == "table":
             return table_of(self.text)[1]
         kept = RAW if self.keep_value else ()
         more = [pa.field(ERROR, pa.string())] if self.invalid == "null" else []
-        return pa.schema([*self.value_columns, *kept, *META, *more])
+        meta = meta_columns(self.key_format)
+        if self.key is not None:
+            from ottla.tables.converting import key_type
+
+            kind = key_type(self.key_columns)
+            meta = [one if one.name != "_key" else one.with_type(kind) for one in meta]
+        return pa.schema([*self.value_columns, *kept, *meta, *more])
+
+    @property
+    def key_columns(self) -> pa.Schema:
+        """The columns of keys that have a schema."""
+        from ottla.schemas.columns import columns_of
+
+        assert self.key is not None
+        return columns_of(self.key, dict(self.key_references))
+
+    def columns_of_values(self, schema: Schema, references: Mapping[str, str]) -> pa.Schema:
+        """The value's columns if this were their schema."""
+        told = tuple(sorted(references.items()))
+        return _columns(self.format, schema.text, schema.kind, told, self.message)
 
 
 def parse_typed(
@@ -100,6 +130,7 @@ def parse_typed(
     if keep not in ("true", "false"):
         raise BadOption(f"keepValue is true or false, not {keep!r}")
     found = _found(kind, given, invalid, keep == "true", client, topics)
+    found = _followed(_with_keys(found, given, client, topics), given, topics)
     names = found.value_columns.names  # raises for a schema that cannot be read
     if found.keep_value and "value" in names:
         raise BadOption("keepValue: the value has a column of the name value already")
@@ -150,6 +181,51 @@ def _found(
     )
 
 
+def _with_keys(
+    found: TypedOptions,
+    given: Mapping[str, str],
+    client: ClientSettings,
+    topics: Sequence[str] | None,
+) -> TypedOptions:
+    """With the format of keys."""
+    kind: Any = given.get("keyFormat", "binary").lower()
+    if kind not in get_args(KeyFormat):
+        raise BadOption(f"keyFormat is {', '.join(get_args(KeyFormat))}, not {kind!r}")
+    if found.format == "table":
+        if kind != "binary":
+            raise BadOption("keyFormat: with valueFormat=table keys are as the table has them")
+        return found
+    if kind != "registry":
+        return replace(found, key_format=kind)
+    if topics is None or len(topics) != 1:
+        raise BadOption("keyFormat=registry is for one topic: several are read")
+    subject = f"{topics[0]}-key"
+    registry = (found.registry or RegistryOptions.of(given)).found(client)
+    with closing(registry.schemas(client)) as schemas:
+        try:
+            schema, references = _registered(schemas, subject, "")
+        except SchemaError as error:
+            raise BadOption(f"keyFormat: {error}") from None
+    return replace(found, registry=registry, key_format=kind, key=schema, key_references=references)
+
+
+def _followed(
+    found: TypedOptions, given: Mapping[str, str], topics: Sequence[str] | None
+) -> TypedOptions:
+    """With what to do when the schema changes."""
+    evolution = given.get("schemaEvolution", "ignore").lower()
+    if evolution not in get_args(Evolution):
+        raise BadOption(f"schemaEvolution is {' or '.join(get_args(Evolution))}, not {evolution!r}")
+    if evolution == "ignore":
+        return found
+    if found.format not in FRAMED:
+        raise BadOption(
+            f"schemaEvolution=restart is for {' and '.join(FRAMED)}: other values do not name "
+            "their schema"
+        )
+    return replace(found, followed=given.get("valueSubject") or f"{_only(topics)}-value")
+
+
 def _only(topics: Sequence[str] | None) -> str:
     if topics is None or len(topics) != 1:
         raise BadOption("valueSubject is missing: several topics are read, and have one schema")
@@ -173,9 +249,9 @@ def _registered(
 
 def table_option(pinned: Pinned) -> str:
     """What `valueTable` says of a table: how its worker makes rows, and its columns."""
-    assert pinned.settings is not None
+    conversion = "{}" if pinned.settings is None else pinned.settings.conversion
     columns = b64encode(pinned.columns.serialize().to_pybytes()).decode()
-    return json.dumps([pinned.view.topic, pinned.settings.conversion, columns])
+    return json.dumps([pinned.view.topic, conversion, columns])
 
 
 @cache

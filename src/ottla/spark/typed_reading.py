@@ -14,9 +14,10 @@ import pyarrow as pa
 from ottla.schemas.decode import decode
 from ottla.schemas.model import FRAMED
 from ottla.schemas.reasons import Reason
-from ottla.spark.errors import InvalidValue
+from ottla.schemas.values import Values
+from ottla.spark.errors import InvalidValue, SchemaChanged
 from ottla.spark.typed_options import ERROR, table_of
-from ottla.tables.converting import Converter
+from ottla.tables.converting import Converter, text_keys, typed_keys
 from ottla.tables.rows import raw_rows
 from ottla.tables.settings import converted_by
 from ottla.wire.columns import COLUMNS
@@ -24,8 +25,9 @@ from ottla.wire.columns import COLUMNS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from numpy.typing import NDArray
+
     from ottla.schemas.cache import SchemaCache
-    from ottla.schemas.decode import Decoded
     from ottla.schemas.model import Schema
     from ottla.spark.client_settings import ClientSettings
     from ottla.spark.typed_options import TypedOptions
@@ -36,10 +38,17 @@ def record_columns(columns: Sequence[str], typed: TypedOptions) -> tuple[str, ..
     if typed.format == "table":
         return COLUMNS
     needed = {"_key": "key", "_timestamp": "timestamp", "_timestamp_type": "timestampType"}
-    more = [of_record for name, of_record in needed.items() if name in columns]
-    # A header may name the schema of a value.
-    headers = ["headers"] if "_headers" in columns or typed.format in FRAMED else []
+    wanted = {*columns, "_key"} if _reads_keys(columns, typed) else set(columns)
+    more = [of_record for name, of_record in needed.items() if name in wanted]
+    # A header may name the schema of a value or a key.
+    is_framed = typed.format in FRAMED or typed.key is not None
+    headers = ["headers"] if "_headers" in columns or is_framed else []
     return ("value", "topic", "partition", "offset", *more, *headers)
+
+
+def _reads_keys(columns: Sequence[str], typed: TypedOptions) -> bool:
+    """Whether keys are decoded: a record with a bad key is not left out by chance."""
+    return typed.key_format != "binary" and ("_key" in columns or typed.invalid != "fail")
 
 
 def typed_rows(
@@ -98,8 +107,19 @@ def _value_rows(
     value = typed.value_columns
     if typed.invalid == "fail":
         value = pa.schema([one for one in value if one.name in columns])
-    of_record = pa.schema([one for one in schema if one.name not in typed.value_columns.names])
+    has_keys = _reads_keys(columns, typed)
+    made = {*typed.value_columns.names, *(("_key",) if has_keys else ())}
+    of_record = pa.schema([one for one in schema if one.name not in made])
     resolver = schemas or _Given(typed.references)
+    keys = None
+    if typed.key is not None:
+        # Keys of newer schemas are resolved to that of the query.
+        keys = Values(
+            "registry-latest", typed.key_columns, resolver=resolver, schema=typed.key, is_key=True
+        )
+    watch = None
+    if typed.followed is not None and schemas is not None:
+        watch = _Watch(typed, typed.followed, schemas)
     for batch in batches:
         headers = batch.column("headers") if "headers" in batch.schema.names else None
         found = decode(
@@ -111,22 +131,58 @@ def _value_rows(
             schema=typed.schema,
             message=typed.message,
         )
-        if len(found.bad) and typed.invalid == "fail":
-            raise _invalid(batch, found)
+        if watch is not None:
+            watch.look(found.schema_ids)
+        reasons = np.zeros(batch.num_rows, np.uint8)
+        reasons[found.bad] = found.reasons
+        if has_keys:
+            raw = batch.column("key")
+            key = (
+                text_keys(raw, reasons) if keys is None else typed_keys(keys, raw, headers, reasons)
+            )
+        bad = np.flatnonzero(reasons)
+        if len(bad) and typed.invalid == "fail":
+            raise _invalid(batch, int(bad[0]), Reason(int(reasons[bad[0]])))
         arrays: dict[str, Any] = dict(
             zip(of_record.names, raw_rows(batch, of_record).columns, strict=True)
         )
         arrays |= dict(zip(value.names, found.columns.columns, strict=True))
         if "_schema_id" in columns:
             arrays["_schema_id"] = found.schema_ids
+        if has_keys:
+            arrays["_key"] = key
         if ERROR in columns:
-            arrays[ERROR] = _errors(batch.num_rows, found)
+            arrays[ERROR] = _errors(reasons)
         rows = pa.RecordBatch.from_arrays([arrays[name] for name in columns], schema=schema)
-        if len(found.bad) and typed.invalid == "drop":
-            kept = np.ones(batch.num_rows, bool)
-            kept[found.bad] = False
-            rows = rows.filter(pa.array(kept))
+        if len(bad) and typed.invalid == "drop":
+            rows = rows.filter(pa.array(reasons == 0))
         yield rows
+
+
+class _Watch:
+    """Ends a query once it reads values of a schema, and the newest one has other columns."""
+
+    def __init__(self, typed: TypedOptions, subject: str, schemas: SchemaCache) -> None:
+        self._typed = typed
+        self._subject = subject
+        self._schemas = schemas
+        self._known: set[int] = set()
+
+    def look(self, ids: pa.Array) -> None:
+        """Look at the ids of a batch; each new one costs a request."""
+        new = {one for one in ids.unique().to_pylist() if one is not None} - self._known
+        if not new:
+            return
+        latest = self._schemas.latest(self._subject)
+        if latest is not None:
+            references = self._schemas.references(latest) if latest.references else {}
+            columns = self._typed.columns_of_values(latest, references)
+            if not columns.equals(self._typed.value_columns):
+                raise SchemaChanged(
+                    f"subject {self._subject} has a newer schema with other columns "
+                    f"({', '.join(columns.names)}): start the query again to read them"
+                )
+        self._known |= new
 
 
 class _Given:
@@ -145,19 +201,18 @@ class _Given:
         return self._references
 
 
-def _errors(rows: int, found: Decoded) -> pa.Array:
-    texts = np.full(rows, None, object)
-    texts[found.bad] = [Reason(int(code)).label for code in found.reasons]
+def _errors(reasons: NDArray[np.uint8]) -> pa.Array:
+    texts = [Reason(int(code)).label if code else None for code in reasons]
     return pa.array(texts, pa.string())
 
 
-def _invalid(batch: pa.RecordBatch, found: Decoded) -> InvalidValue:
-    row = int(found.bad[0])
+def _invalid(batch: pa.RecordBatch, row: int, reason: Reason) -> InvalidValue:
+    what = "key" if reason is Reason.BAD_KEY else "value"
     topic, partition, offset = (
         batch.column(name)[row].as_py() for name in ("topic", "partition", "offset")
     )
     return InvalidValue(
-        f"the value of {topic}-{partition} at offset {offset} does not fit its schema: "
-        f"{Reason(int(found.reasons[0])).label}; invalid=drop leaves such records out, "
+        f"the {what} of {topic}-{partition} at offset {offset} does not fit its schema: "
+        f"{reason.label}; invalid=drop leaves such records out, "
         "invalid=null shows them without columns"
     )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-from pyarrow import fs
 
+from ottla.tables.stores import file_system, path_of
 from ottla.tables.views import day_of
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 DAY: Final = "_day"
 MICROS: Final = pa.timestamp("us", "UTC")
+NO_STORE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 def day_roots(files: Sequence[DataFile]) -> set[str] | None:
@@ -41,24 +43,30 @@ def with_day(rows: pa.Table) -> pa.Table:
     )
 
 
-def dataset_of(files: Sequence[DataFile], schema: pa.Schema) -> ds.FileSystemDataset:
+def dataset_of(
+    files: Sequence[DataFile], schema: pa.Schema, store: Mapping[str, str] = NO_STORE
+) -> ds.FileSystemDataset:
     """The files with these columns; a file that lacks one has nulls in it.
 
-    With `_day` among the columns, a filter on it leaves files unopened.
+    With `_day` among the columns, a filter on it leaves files unopened. `store` are settings of the
+    object store (`ottla.tables.stores`).
     """
-    filesystem, _ = fs.FileSystem.from_uri(files[0].url)
+    filesystem = file_system(files[0].url, store)
     kind = ds.ParquetFileFormat()
     has_day = DAY in schema.names
     fragments = []
     for one in files:
         told = ds.field(DAY) == pa.scalar(day_of(one), pa.date32()) if has_day else None
-        _, path = fs.FileSystem.from_uri(one.url)
-        fragments.append(kind.make_fragment(path, filesystem, told, file_size=one.size))
+        fragments.append(kind.make_fragment(path_of(one.url), filesystem, told, file_size=one.size))
     return ds.FileSystemDataset(fragments, schema, kind, filesystem)
 
 
 def first_offsets_at(
-    files: Sequence[DataFile], columns: pa.Schema, time: datetime, below: Mapping[int, int]
+    files: Sequence[DataFile],
+    columns: pa.Schema,
+    time: datetime,
+    below: Mapping[int, int],
+    store: Mapping[str, str] = NO_STORE,
 ) -> dict[int, int]:
     """The lowest offset at or after a time in each partition, of rows below these offsets.
 
@@ -72,7 +80,7 @@ def first_offsets_at(
     if not candidates:
         return {}
     late = pc.field("_timestamp") >= pa.scalar(time, MICROS)
-    scanner = dataset_of(candidates, columns).scanner(
+    scanner = dataset_of(candidates, columns, store).scanner(
         columns=["_partition", "_offset"], filter=late
     )
     found: dict[int, int] = {}

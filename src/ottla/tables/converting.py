@@ -115,7 +115,7 @@ class Converter:
         told = {CONVERSION: self._settings.conversion.encode()}
         meta = self._meta
         if self._keys is not None:
-            kind = _key_type(self._keys.columns)
+            kind = key_type(self._keys.columns)
             meta = [one if one.name != "_key" else one.with_type(kind) for one in meta]
             if not self._keys.columns.names:  # nobody knows them without a registry
                 meta = [one for one in meta if one.name != "_key"]
@@ -225,9 +225,9 @@ class Converter:
         if not self._settings.headers:
             typed["_headers"] = pa.nulls(records.num_rows, HEADERS)
         if self._settings.key_format == "utf8":
-            typed["_key"] = _texts(records.column("key"), reasons)
+            typed["_key"] = text_keys(records.column("key"), reasons)
         elif self._keys is not None:
-            typed["_key"] = _typed_keys(self._keys, records.column("key"), headers, reasons)
+            typed["_key"] = typed_keys(self._keys, records.column("key"), headers, reasons)
         if not reasons.any():
             return Converted(records, typed, None, None)
         waits = None
@@ -290,13 +290,13 @@ def _range(records: pa.RecordBatch, first: int, last: int) -> pa.RecordBatch:
     return records.take(pa.array(np.arange(first, last)))
 
 
-def _key_type(columns: pa.Schema) -> pa.DataType:
+def key_type(columns: pa.Schema) -> pa.DataType:
     """A key that is a record is a struct, any other its only column."""
     is_scalar = columns.names == [ONLY]
     return columns.field(0).type if is_scalar else pa.struct(list(columns))
 
 
-def _typed_keys(
+def typed_keys(
     values: Values, keys: pa.Array, headers: pa.Array | None, reasons: NDArray[np.uint8]
 ) -> pa.Array:
     """Keys by their schemas; of bad ones the records are bad, unless a schema may come yet."""
@@ -305,14 +305,14 @@ def _typed_keys(
         if not reasons[row]:
             is_unknown = code == Reason.UNKNOWN_SCHEMA
             reasons[row] = Reason.UNKNOWN_SCHEMA if is_unknown else Reason.BAD_KEY
-    kind = _key_type(values.columns)
+    kind = key_type(values.columns)
     if not pa.types.is_struct(kind) or values.columns.names == [ONLY]:
         return decoded.columns.column(0)
     fields = list(values.columns)
     return pa.StructArray.from_arrays(decoded.columns.columns, fields=fields, mask=keys.is_null())
 
 
-def _texts(keys: pa.Array, reasons: NDArray[np.uint8]) -> pa.Array:
+def text_keys(keys: pa.Array, reasons: NDArray[np.uint8]) -> pa.Array:
     """Keys as text; those that are not are null, and their records bad."""
     try:
         return keys.cast(pa.string())

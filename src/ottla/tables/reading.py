@@ -39,6 +39,7 @@ from ottla.tables.errors import (
 from ottla.tables.names import dead_letter_table, topic_id_text
 from ottla.tables.pointer import read_pointers
 from ottla.tables.settings import converted_by, topic_settings
+from ottla.tables.stores import iceberg_properties
 from ottla.tables.taking import needs_headers
 from ottla.tables.views import Choice, Log, parse_offsets, parse_time, view
 from ottla.wire.columns import COLUMNS, COLUMNS_WITHOUT_HEADERS
@@ -74,13 +75,17 @@ _CONVERSION: Final = "ottla.conversion"
 
 @dataclass(frozen=True, slots=True)
 class Pinned:
-    """A view, and what reading it takes: the table's columns, and the id of the topic."""
+    """A view, and what reading it takes: the table's columns, and the id of the topic.
+
+    `metadata_location` is the table's metadata file, None if the topic has no table.
+    """
 
     view: TableView
     columns: pa.Schema
     topic_id: bytes | None = None
     settings: TopicSettings | None = None
     registry_url: str | None = None
+    metadata_location: str | None = None
 
 
 async def pin(
@@ -95,8 +100,13 @@ async def pin(
     security: Security = PLAINTEXT,
     api_timeout: float = API_TIMEOUT,
     registry_url: str | None = None,
+    store: Mapping[str, str] | None = None,
 ) -> Pinned:
-    """What a reader of the topic sees now. `registry_url` counts before what the brokers say."""
+    """What a reader of the topic sees now. `registry_url` counts before what the brokers say.
+
+    `store` are settings of the object store that has the table's files (`ottla.tables.stores`).
+    """
+    store = store or {}
     # Wrong times are refused before anything is sent.
     first = None if since is None else parse_time("since", since)
     last = None if until is None else parse_time("until", until)
@@ -109,12 +119,12 @@ async def pin(
         pointers = await read_pointers(bootstrap, security=security, api_timeout=api_timeout)
         owner = _owner_of_letters(topic, pointers.values())
         if owner is not None and topic not in pointers and topic not in known.topics:
-            letters = await asyncio.to_thread(_opened_letters, topic, owner)
+            letters = await asyncio.to_thread(_opened_letters, topic, owner, store)
             if ends is not None and not isinstance(ends, dict):
-                ends = await _offsets_at(client, topic, ends, letters, None)
+                ends = await _offsets_at(client, topic, ends, letters, None, store)
             # Holes are of the topic's table, which tells them itself.
             seen = view(topic, letters, None, Choice(ends, first, last), accept_loss=True)
-            return Pinned(seen, letters.columns)
+            return Pinned(seen, letters.columns, metadata_location=letters.metadata_location)
         found = None
         if tail or topic not in pointers:
             found = await existing_topic(client, topic)
@@ -125,7 +135,7 @@ async def pin(
         archive = None
         if pointer is not None:
             archive = await asyncio.to_thread(
-                _opened, topic, pointer.topic, pointer.metadata_location
+                _opened, topic, pointer.topic, pointer.metadata_location, store
             )
             if found is not None and settings is None:
                 settings = converted_by(topic, archive.properties.get(_CONVERSION, "{}"))
@@ -140,11 +150,11 @@ async def pin(
             LOG.warning("%s; all of it is read from the log", _no_table(topic))
         log = await log_of(client, found) if found is not None else None
         if ends is not None and not isinstance(ends, dict):
-            ends = await _offsets_at(client, topic, ends, archive, log)
+            ends = await _offsets_at(client, topic, ends, archive, log, store)
     seen = view(topic, archive, log, Choice(ends, first, last), accept_loss=accept_loss)
-    if found is None:
-        return Pinned(seen, columns)
-    return Pinned(seen, columns, found.id, settings, registry)
+    place = None if archive is None else archive.metadata_location
+    topic_id = None if found is None else found.id
+    return Pinned(seen, columns, topic_id, settings, registry, place)
 
 
 async def _registry(client: Client, settings: TopicSettings, given: str | None) -> str | None:
@@ -205,12 +215,12 @@ def _schemas(registry: str | None, security: Security) -> Iterator[SchemaCache |
         yield schemas
 
 
-def _opened(name: str, topic: str, metadata_location: str) -> Snapshot:
+def _opened(name: str, topic: str, metadata_location: str, store: Mapping[str, str]) -> Snapshot:
     """The snapshot that the pointer of a topic names."""
     from ottla.tables.iceberg import open_snapshot
 
     try:
-        return open_snapshot(metadata_location)
+        return open_snapshot(metadata_location, iceberg_properties(metadata_location, store))
     except FileNotFoundError:
         raise WrongPointer(
             f"the pointer of {name!r} names {metadata_location}, which is gone; "
@@ -227,7 +237,7 @@ def _owner_of_letters(name: str, pointers: Iterable[Pointer]) -> Pointer | None:
     return None
 
 
-def _opened_letters(name: str, owner: Pointer) -> Snapshot:
+def _opened_letters(name: str, owner: Pointer, store: Mapping[str, str]) -> Snapshot:
     """The dead letters of a topic, up to the position of its table."""
     if owner.dlq is None:
         raise NoTable(f"topic {owner.topic!r} has no dead letters, so there is no {name!r}")
@@ -236,7 +246,7 @@ def _opened_letters(name: str, owner: Pointer) -> Snapshot:
             f"the pointer of {owner.topic!r} does not say where its dead letters are; "
             f"`ottla table run --topics {owner.topic} --once` publishes a new one"
         )
-    found = _opened(name, owner.topic, owner.dlq_metadata_location)
+    found = _opened(name, owner.topic, owner.dlq_metadata_location, store)
     return replace(found, position=owner.position)
 
 
@@ -264,7 +274,12 @@ async def log_of(client: Client, topic: Topic) -> Log:
 
 
 async def _offsets_at(
-    client: Client, topic: str, time: datetime, archive: Snapshot | None, log: Log | None
+    client: Client,
+    topic: str,
+    time: datetime,
+    archive: Snapshot | None,
+    log: Log | None,
+    store: Mapping[str, str],
 ) -> dict[int, int]:
     """The first offset at or after a time in each partition, else its end."""
     found: dict[int, int] = {} if archive is None else dict(archive.position)
@@ -284,7 +299,7 @@ async def _offsets_at(
         from ottla.tables.archive import first_offsets_at
 
         older = await asyncio.to_thread(
-            first_offsets_at, archive.files, archive.columns, time, below
+            first_offsets_at, archive.files, archive.columns, time, below, store
         )
         found |= {one: min(offset, found.get(one, offset)) for one, offset in older.items()}
     return found

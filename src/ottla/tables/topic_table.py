@@ -28,7 +28,7 @@ from ottla.tables.errors import FileGone
 from ottla.tables.reading import TAIL_BYTES, pin, read_tail
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
     from datetime import datetime
 
     import duckdb
@@ -49,7 +49,11 @@ class TopicTable:
     """A topic's table and the tail of its log, as of the moment when it was opened."""
 
     def __init__(
-        self, found: TableView, columns: pa.Schema, read: Callable[[], list[pa.RecordBatch]]
+        self,
+        found: TableView,
+        columns: pa.Schema,
+        read: Callable[[], list[pa.RecordBatch]],
+        store: Mapping[str, str] | None = None,
     ) -> None:
         from ottla.tables.archive import day_roots, with_day_field
 
@@ -58,6 +62,7 @@ class TopicTable:
         self._by_day = day_roots(found.files) is not None
         self._schema: pa.Schema = with_day_field(columns) if self._by_day else columns
         self._read = read
+        self._store = dict(store or {})
         self._tail: pa.Table | None = None
         self._lock = threading.Lock()
 
@@ -94,7 +99,7 @@ class TopicTable:
 
         children: list[ds.Dataset] = []
         if self.view.files:
-            children.append(dataset_of(self.view.files, self._schema))
+            children.append(dataset_of(self.view.files, self._schema, self._store))
         if self.view.tail or not children:
             children.append(ds.InMemoryDataset(self.tail()))
         found = children[0] if len(children) == 1 else ds.UnionDataset(self._schema, children)
@@ -186,13 +191,15 @@ def table(
     security: Security = PLAINTEXT,
     api_timeout: float = API_TIMEOUT,
     registry_url: str | None = None,
+    store: Mapping[str, str] | None = None,
 ) -> TopicTable:
     """Open the table of a topic, joined at an exact offset with the log's records after it.
 
     `at` ends it earlier: offsets by partition, or a time (the offsets of the first records at or
     after it). `since` and `until` choose rows by `_timestamp`. Times are datetimes, or text like
     2026-11-14T08:30Z. `tail=False` reads the table alone. `registry_url` is where schemas are, if
-    the brokers do not say.
+    the brokers do not say. `store` has settings of the object store with the files, such as
+    `{"endpoint": URL, "region": NAME}`; what is missing comes from the environment.
     """
     return blocking(
         open_table(
@@ -207,6 +214,7 @@ def table(
             security=security,
             api_timeout=api_timeout,
             registry_url=registry_url,
+            store=store,
         )
     )
 
@@ -224,6 +232,7 @@ async def open_table(
     security: Security = PLAINTEXT,
     api_timeout: float = API_TIMEOUT,
     registry_url: str | None = None,
+    store: Mapping[str, str] | None = None,
 ) -> TopicTable:
     """`table` for an event loop."""
     pinned = await pin(
@@ -237,6 +246,7 @@ async def open_table(
         security=security,
         api_timeout=api_timeout,
         registry_url=registry_url,
+        store=store,
     )
 
     def read() -> list[pa.RecordBatch]:
@@ -250,7 +260,7 @@ async def open_table(
             )
         )
 
-    return TopicTable(pinned.view, pinned.columns, read)
+    return TopicTable(pinned.view, pinned.columns, read, store)
 
 
 def blocking(work: Coroutine[Any, Any, T]) -> T:

@@ -109,6 +109,17 @@ def test_case_93_a_sink_into_the_table_of_a_topic(broker: EmbeddedBroker, tmp_pa
     assert "ottla.totals is the table of topic orders" in " ".join(told.split())
 
 
+def test_case_93_a_source_whose_topic_has_no_table(broker: EmbeddedBroker, tmp_path: Path) -> None:
+    file = tmp_path / "p.py"
+    file.write_text(
+        "from ottla.spark.pipelines import *\nsource('orders', table='orders')\n"
+        "@flow('f', reads=['orders'], writes=console())\ndef f(orders): return orders\n"
+    )
+    done = CliRunner().invoke(app, ["check", str(file), "--bootstrap", broker.bootstrap])
+    assert done.exit_code == 2
+    assert "topic orders has no table yet" in " ".join(done.output.split())
+
+
 def test_a_broker_without_a_registry_is_told(tmp_path: Path) -> None:
     with EmbeddedBroker() as broker:
         with Admin(broker.bootstrap) as admin:

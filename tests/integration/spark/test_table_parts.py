@@ -8,21 +8,30 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from ottla.spark.errors import BadOption
+from ottla.client.cluster.view import TopicPartition
+from ottla.client.producer.types import ProducerRecord
+from ottla.spark.errors import BadOption, InvalidValue
 from ottla.spark.log.planning import Range
 from ottla.spark.options import parse_source
-from ottla.spark.tables.planning import FilePart, covered
+from ottla.spark.readers import read_task
+from ottla.spark.tables.frames import pinned_topic
+from ottla.spark.tables.planning import FilePart, covered, has_values
+from ottla.spark.tables.reading import read_rows
+from ottla.spark.typed_options import table_option
 from ottla.tables.errors import FileGone
-from ottla.tables.format import Snapshot
+from ottla.tables.format import DataFile, Snapshot
 from ottla.tables.names import topic_id_text
+from ottla.tables.reading import Pinned
+from ottla.tables.views import TableView
 from ottla.testing.embedded import EmbeddedBroker
 from tests.support.spark_source import backend, delete_below, rows, task_rows
-from tests.support.table_worker import fill, new_topic, take
+from tests.support.table_worker import NOON, fill, new_topic, send, take
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from ottla.spark.log.backend import LogBackend
 
@@ -147,20 +156,22 @@ def snapshot(**properties: str) -> Snapshot:
 
 def test_what_a_table_does_not_have_is_left_to_the_log() -> None:
     one = Range("orders", ID, 0, 0, 150)
-    found = covered([one], {"orders": snapshot()}, 50)
+    found = covered([one], {"orders": snapshot()}, 50, {})
     assert found.archived == [one._replace(first=10, end=100)]
     assert found.rest == [one._replace(end=10), one._replace(first=100)]
-    assert covered([one], {}, 50).rest == [one]
-    assert covered([one], {"orders": snapshot()}, 91).rest == [one]
-    assert covered([one._replace(topic_id=bytes(16))], {"orders": snapshot()}, 50).archived == []
-    assert covered([one._replace(partition=1)], {"orders": snapshot()}, 50).archived == []
-    shortened = covered([one], {"orders": snapshot(ottla_dropped='{"0":40}')}, 50)
+    assert covered([one], {}, 50, {}).rest == [one]
+    assert covered([one], {"orders": snapshot()}, 91, {}).rest == [one]
+    assert (
+        covered([one._replace(topic_id=bytes(16))], {"orders": snapshot()}, 50, {}).archived == []
+    )
+    assert covered([one._replace(partition=1)], {"orders": snapshot()}, 50, {}).archived == []
+    shortened = covered([one], {"orders": snapshot(ottla_dropped='{"0":40}')}, 50, {})
     assert shortened.archived == [one._replace(first=40, end=100)]
     assert one._replace(end=40) in shortened.rest
     holed = snapshot(ottla_holes='[[0,20,21,"deleted"]]')
-    assert covered([one], {"orders": holed}, 50).archived == []
+    assert covered([one], {"orders": holed}, 50, {}).archived == []
     after_it = one._replace(first=21)
-    assert covered([after_it], {"orders": holed}, 50).archived == [after_it._replace(end=100)]
+    assert covered([after_it], {"orders": holed}, 50, {}).archived == [after_it._replace(end=100)]
 
 
 @pytest.mark.parametrize(
@@ -177,9 +188,157 @@ def test_what_a_table_does_not_have_is_left_to_the_log() -> None:
 def test_a_table_that_does_not_keep_bytes_and_headers_is_left_alone(
     conversion: str, is_read: bool
 ) -> None:
-    one = Range("orders", ID, 0, 10, 100)
-    found = covered([one], {"orders": snapshot(ottla_conversion=conversion)}, 50)
-    assert found.archived == ([one] if is_read else [])
+    assert has_values("orders", snapshot(ottla_conversion=conversion)) == is_read
+
+
+def test_offsets_that_the_log_no_longer_has_come_from_the_table() -> None:
+    one = Range("orders", ID, 0, 0, 150)
+    place = TopicPartition("orders", 0)
+    found = covered([one], {"orders": snapshot()}, 1000, {place: 40})
+    assert found.archived == [one._replace(first=10, end=40)]
+    assert found.rest == [one._replace(end=10), one._replace(first=40)]
+    # Both have the rest, and it is large enough: one range.
+    found = covered([one], {"orders": snapshot()}, 50, {place: 40})
+    assert found.archived == [one._replace(first=10, end=100)]
+    # What the table has dropped is in the log; what was dropped before that is nowhere.
+    dropped = snapshot(ottla_dropped='{"0":60}')
+    found = covered([one], {"orders": dropped}, 10, {place: 40})
+    assert found.archived == [one._replace(first=10, end=40), one._replace(first=60, end=100)]
+    assert one._replace(first=40, end=60) in found.rest
+    # A hole is left to the log, which tells that it is lost.
+    holed = snapshot(ottla_holes='[[0,20,25,"deleted"]]')
+    found = covered([one], {"orders": holed}, 10, {place: 40})
+    assert found.archived == [one._replace(first=10, end=20), one._replace(first=25, end=100)]
+    assert one._replace(first=20, end=25) in found.rest
+    assert covered([one], {"orders": holed}, 10, {place: 150}).archived == [
+        one._replace(first=10, end=20),
+        one._replace(first=25, end=100),
+    ]
+
+
+DDL = "shop string, amount bigint"
+
+
+def orders(numbers: range) -> list[ProducerRecord]:
+    """Every seventh is no order."""
+    return [
+        ProducerRecord(
+            b"poison" if n % 7 == 6 else b'{"shop": "s%d", "amount": %d}' % (n % 3, n),
+            timestamp_ms=NOON + n * 1000,
+        )
+        for n in numbers
+    ]
+
+
+def typed_stream(broker: EmbeddedBroker, topic: str, **options: str) -> LogBackend:
+    """The backend of `tables.stream`."""
+    pinned = pinned_topic({"kafka.bootstrap.servers": broker.bootstrap}, topic)
+    return source(broker, topic, valueFormat="table", valueTable=table_option(pinned), **options)
+
+
+def typed_rows(backend: LogBackend, tasks: Sequence[object]) -> list[tuple[int, int, str]]:
+    """What tasks read in Spark's workers."""
+    columns = ("_offset", "amount", "shop")
+    return sorted(
+        row
+        for task in pickle.loads(pickle.dumps(tasks))
+        for batch in read_task(backend._options, task, columns)
+        for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)
+    )
+
+
+def expected(first: int, end: int) -> list[tuple[int, int, str]]:
+    return [(n, n, f"s{n % 3}") for n in range(first, end) if n % 7 != 6]
+
+
+@pytest.mark.long
+def test_case_84_a_typed_stream_begins_where_the_table_does(
+    broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    name = new_topic(broker, value_format="json", value_schema=DDL)
+    send(broker, name, orders(range(100)))
+    take(broker, tmp_path, name)
+    send(broker, name, orders(range(100, 120)))
+    plain = typed_stream(broker, name)
+    archived = typed_stream(broker, name, table="auto", tableMinRows="30")
+    bounds = archived.bounds()
+    assert bounds == plain.bounds() == ({name: {"0": 0}}, {name: {"0": 120}})
+    tasks = archived.plan(*bounds)
+    assert sum(isinstance(one, FilePart) for one in tasks) == 1
+    assert typed_rows(archived, tasks) == expected(0, 120)
+    assert typed_rows(plain, plain.plan(*bounds)) == expected(0, 120)
+    # The log loses what the table has: the stream still begins at the table's first offset.
+    delete_below(broker, name, 0, 90)
+    again = typed_stream(broker, name, table="auto")
+    assert again.bounds() == bounds
+    assert typed_rows(again, again.plan(*bounds)) == expected(0, 120)
+    # Without the table it begins where the log does.
+    late = typed_stream(broker, name)
+    assert late.bounds().first == {name: {"0": 90}}
+    for one in (plain, archived, again, late):
+        one.close()
+
+
+@pytest.mark.long
+def test_case_86_a_typed_file_that_is_gone_is_read_from_the_log(
+    broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    name = new_topic(broker, value_format="json", value_schema=DDL)
+    send(broker, name, orders(range(50)))
+    take(broker, tmp_path, name)
+    archived = typed_stream(broker, name, table="auto", tableMinRows="10")
+    tasks = archived.plan(*archived.bounds())
+    for task in tasks:
+        assert isinstance(task, FilePart)
+        for file in task.files:
+            Path(urlsplit(file.url).path).unlink()
+    assert typed_rows(archived, tasks) == expected(0, 50)
+    delete_below(broker, name, 0, 5)
+    with pytest.raises(FileGone, match="the log cannot replace it"):
+        typed_rows(archived, tasks)
+    archived.close()
+
+
+@pytest.mark.long
+def test_case_79_generations_of_columns_are_read_by_python_workers(tmp_path: Path) -> None:
+    meta = {"_partition": pa.array([0, 0], pa.int32())}
+    generations = [
+        {"a": pa.array([1, 2], pa.int32()), "b": pa.array(["x", "y"])},
+        {"b": pa.array(["z", None]), "a": pa.array([2**40, 3], pa.int64())},
+        {"c": pa.array([0.5, 1.5]), "a": pa.array([4, 5], pa.int64()), "b": pa.array(["v", "w"])},
+    ]
+    files = []
+    for at, columns in enumerate(generations):
+        path = tmp_path / f"{at}.parquet"
+        offsets = {"_offset": pa.array([2 * at, 2 * at + 1], pa.int64())}
+        pq.write_table(pa.table({**columns, **meta, **offsets}), path)
+        files.append(DataFile(f"file://{path}", 2, path.stat().st_size, None, (0, 0), None))
+    names = {"a": pa.int64(), "b": pa.string(), "c": pa.float64()}
+    columns = pa.schema([*names.items(), ("_partition", pa.int32()), ("_offset", pa.int64())])
+    view = TableView("orders", 1, {0: 6}, {0: 6}, files, ())
+    given = {
+        "kafka.bootstrap.servers": "x:1",
+        "kafka.isolation.level": "read_committed",
+        "subscribe": "orders",
+        "valueFormat": "table",
+        "valueTable": table_option(Pinned(view, columns)),
+        "table": "auto",
+    }
+    options = parse_source(given, "stream")
+    part = FilePart((Range("orders", None, 0, 1, 6),), tuple(files), columns)
+    batches = list(read_rows(part, options, ("_offset", "c", "a", "b")))
+    found = pa.Table.from_batches(batches).sort_by("_offset").to_pydict()
+    assert found == {
+        "_offset": [1, 2, 3, 4, 5],
+        "c": [None, None, None, 0.5, 1.5],
+        "a": [2, 2**40, 3, 4, 5],
+        "b": ["y", "z", None, "v", "w"],
+    }
+    # A query that started when `a` was narrower is told to start again.
+    narrow = pa.schema([("a", pa.int32()), ("_partition", pa.int32()), ("_offset", pa.int64())])
+    given["valueTable"] = table_option(Pinned(view, narrow))
+    with pytest.raises(InvalidValue, match="column a of the table has become wider"):
+        list(read_rows(part, parse_source(given, "stream"), ("a",)))
 
 
 @pytest.mark.parametrize(

@@ -36,10 +36,12 @@ AVRO = {
 }
 
 
-def records(values: Sequence[bytes | None]) -> pa.RecordBatch:
+def records(
+    values: Sequence[bytes | None], keys: Sequence[bytes | None] | None = None
+) -> pa.RecordBatch:
     count = len(values)
     made = {
-        "key": pa.array([b"k"] * count, pa.binary()),
+        "key": pa.array(keys or [b"k"] * count, pa.binary()),
         "value": pa.array(values, pa.binary()),
         "topic": pa.array(["orders"] * count),
         "partition": pa.array([1] * count, pa.int32()),
@@ -59,11 +61,12 @@ def read(
     options: dict[str, str],
     columns: Sequence[str] | None = None,
     values: Sequence[bytes | None] = VALUES,
+    keys: Sequence[bytes | None] | None = None,
 ) -> pa.Table:
     typed = parsed(options)
     assert typed is not None
     names = typed.columns.names if columns is None else columns
-    batch = records(values).select(record_columns(names, typed))
+    batch = records(values, keys).select(record_columns(names, typed))
     found = pa.Table.from_batches(list(typed_rows([batch], typed, names, CLIENT)))
     assert found.schema.names == list(names)
     return found
@@ -133,6 +136,10 @@ def test_case_87_avro_values() -> None:
         ({"valueFormat": "avro", "valueSchema": "{}"}, "valueSchema: "),
         (json_options(invalid="maybe"), "invalid is fail, null, drop, not 'maybe'"),
         (json_options(shareGroup="g"), "together with shareGroup"),
+        (json_options(keyFormat="text"), "keyFormat is binary, utf8, registry, not 'text'"),
+        (json_options(keyFormat="registry"), "keyFormat=registry is for one topic"),
+        (json_options(schemaEvolution="always"), "schemaEvolution is ignore or restart"),
+        (json_options(schemaEvolution="restart"), "restart is for registry and registry-latest"),
     ],
 )
 def test_wrong_options_are_refused(options: dict[str, str], said: str) -> None:
@@ -156,3 +163,29 @@ def test_case_87_protobuf_values() -> None:
     options = {"valueFormat": "protobuf", "valueSchema": text, "valueMessage": "Order"}
     found = read({**options, "invalid": "drop"}, ["shop", "_offset"], [b"\x0a\x01a", b"\x0a"])
     assert found.to_pydict() == {"shop": ["a"], "_offset": [10]}
+
+
+GOOD = [VALUES[0]] * 4
+KEYS = [b"a", None, b"\xff", "\u00e9".encode()]
+
+
+def test_keys_as_text() -> None:
+    options = json_options(keyFormat="utf8", invalid="null")
+    found = read(options, ["_key", "_error"], GOOD, KEYS)
+    assert found.schema.field("_key").type == pa.string()
+    assert found.to_pydict() == {
+        "_key": ["a", None, None, "\u00e9"],
+        "_error": [None, None, "bad_key", None],
+    }
+
+
+@pytest.mark.parametrize("columns", [["_offset"], ["_key", "_offset"], ["shop", "_offset"]])
+def test_a_record_with_a_bad_key_is_left_out_whatever_is_read(columns: list[str]) -> None:
+    found = read(json_options(keyFormat="utf8", invalid="drop"), columns, GOOD, KEYS)
+    assert found.column("_offset").to_pylist() == [10, 11, 13]
+
+
+def test_a_bad_key_fails_the_query_if_it_is_read() -> None:
+    with pytest.raises(InvalidValue, match="the key of orders-1 at offset 12 does not fit"):
+        read(json_options(keyFormat="utf8"), ["_key"], GOOD, KEYS)
+    assert read(json_options(keyFormat="utf8"), ["shop"], GOOD, KEYS).num_rows == 4

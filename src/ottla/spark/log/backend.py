@@ -91,6 +91,8 @@ class LogBackend(Backend):
         options = self._options
         places = self._partitions(must_exist=True)
         first = self._resolved(options.start, places, options.start_option)
+        if options.table is not None and options.start == AtEnd(EARLIEST):
+            first = self._table_planner.begin(first, self._ids)
         self._latest = self._cluster.offsets(dict.fromkeys(places, LATEST))
         last = self._latest
         if options.mode == "batch":
@@ -194,9 +196,9 @@ class LogBackend(Backend):
         from ottla.spark.log.reading import read_ranges
 
         if not isinstance(task, tuple | list):
-            from ottla.spark.tables.reading import read_part
+            from ottla.spark.tables.reading import read_records
 
-            return read_part(cast("FilePart", task), self._options, columns)
+            return read_records(cast("FilePart", task), self._options, columns)
         ranges = cast("Sequence[Range]", task)
         if isinstance(ranges[0], Range):
             return read_ranges(ranges, self._options, columns)
@@ -251,14 +253,22 @@ class LogBackend(Backend):
         by_bytes = limited_bytes(begin, latest, limit.max_bytes, sizes)
         return {place: min(at, by_bytes[place]) for place, at in end.items()}
 
-    def _archived(self, ranges: Sequence[Range]) -> tuple[list[FilePart], list[Range]]:
-        """Split ranges into parts from a table's files and the rest."""
-        assert self._options.table is not None
+    @property
+    def _table_planner(self) -> TablePlanner:
         if self._tables is None:
             from ottla.spark.tables.planning import TablePlanner
 
-            self._tables = TablePlanner(self._options.client, self._options.table.min_rows)
-        return self._tables.cover(ranges, self._options.split)
+            options = self._options
+            assert options.table is not None
+            as_rows = options.typed is not None and options.typed.format == "table"
+            self._tables = TablePlanner(options.client, options.table, as_rows=as_rows)
+        return self._tables
+
+    def _archived(self, ranges: Sequence[Range]) -> tuple[list[FilePart], list[Range]]:
+        """Split ranges into parts from a table's files and the rest."""
+        places = {TopicPartition(one.topic, one.partition): EARLIEST for one in ranges}
+        starts = self._cluster.offsets(places) if places else {}
+        return self._table_planner.cover(ranges, starts, self._options.split)
 
     def _covered(self, ranges: Sequence[Range]) -> Covered:
         """Split ranges into parts from objects and parts from the live log."""

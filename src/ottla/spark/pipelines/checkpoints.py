@@ -103,6 +103,7 @@ def reset(pipeline: Pipeline, flow: Flow, to: str) -> list[str]:
             )
         places.append(table)
     aside += [str(_set_aside(place)) for place in places if place.exists()]
+    pipeline.places.backfill_note(flow.name).unlink(missing_ok=True)
     note = pipeline.places.start_note(flow.name)
     note.parent.mkdir(parents=True, exist_ok=True)
     note.write_text(json.dumps(options))

@@ -145,16 +145,19 @@ def source(
     start: str = "earliest",
     format: str = OUR_FORMAT,  # noqa: A002  # Spark's name for it
     options: Mapping[str, object] | None = None,
+    table: str | None = None,
 ) -> Shape:
     """Declare a stream; as a decorator, with a function that converts its frame.
 
     `topic` names one or several, with commas between. With a `share_group` the topic is a queue
     whose records are shared with all other members of that group. With a `schema` such as
     `"shop string, amount double"` values are read as JSON objects with these fields; with
-    `registry()`, or the text `"registry"`, as a schema registry says.
+    `registry()`, or the text `"registry"`, as a schema registry says. `table` names, in place of
+    `topic`, a topic that is kept as a table: old rows come from the table's files, new ones from
+    the log, and the columns are those of the table.
     """
     schema = FromRegistry() if schema == REGISTRY else schema
-    declared = Source(name, topic, share_group, schema, start, format, _texts(options))
+    declared = Source(name, topic, share_group, schema, start, format, _texts(options), table=table)
     collected = _OPEN.get()
     if collected is not None:
         collected.definition.add(declared)

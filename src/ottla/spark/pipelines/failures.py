@@ -25,6 +25,7 @@ _FOR_GOOD_TEXTS: Final = (
         "PySparkAttributeError",
     ),
     "STREAMING_STATEFUL_OPERATOR_NOT_MATCH",
+    "SCHEMA_NOT_COMPATIBLE",  # of keys or values in the state of a flow
 )
 # A corrupted map in Spark (see `session.register`): Spark can send no task any more, although the
 # JVM looks healthy.

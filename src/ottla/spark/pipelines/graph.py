@@ -29,7 +29,7 @@ from ottla.spark.pipelines.model import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from ottla.spark.pipelines.places import Places
     from ottla.spark.pipelines.settings import Settings
@@ -105,6 +105,40 @@ def chosen(definition: Definition, names: list[str]) -> list[Flow]:
     return [flow for name, flow in running.items() if not names or name in names]
 
 
+def refuse_backfill(definition: Definition, flows: Sequence[Flow]) -> None:
+    """Raise if one of the flows reads a table and cannot begin with a batch over it."""
+    reading = [flow for flow in flows if reads_table(definition, flow)]
+    if not reading:
+        raise DefinitionError("--backfill: no flow reads a table: declare source(..., table=TOPIC)")
+    problems = [one for flow in reading for one in _backfill_problems(definition, flow)]
+    if problems:
+        raise DefinitionError(*problems)
+
+
+def _backfill_problems(definition: Definition, flow: Flow) -> Iterator[str]:
+    name = f"--backfill: flow {flow.name}"
+    inputs = _inputs(definition, flow)
+    if len(inputs) > 1:
+        yield f"{name} reads {' and '.join(inputs)}, and a batch is over one table"
+    for source in sources_of(definition, flow):
+        if source.start != "earliest":
+            yield f"{name} reads {source.name} from {source.start}, not from the table's start"
+    if flow.mode != "append":
+        yield f"{name} is written in mode {flow.mode}, not append"
+    if flow.delivery == EXACTLY_ONCE and isinstance(flow.writes, ToTopic):
+        yield f"{name} writes its topic exactly once, which takes the batches of a stream"
+    if isinstance(flow.writes, ToTable) and not flow.writes.is_iceberg:
+        yield (
+            f"{name} writes files whose log knows the batches of a stream alone: "
+            'give its table format="iceberg"'
+        )
+
+
+def reads_table(definition: Definition, flow: Flow) -> bool:
+    """Whether a query reads the table of a topic."""
+    return any(source.table is not None for source in sources_of(definition, flow))
+
+
 def reads_queue(definition: Definition, flow: Flow) -> bool:
     """Whether a query is a member of a share group."""
     return any(source.share_group for source in sources_of(definition, flow))
@@ -116,6 +150,8 @@ def edges(definition: Definition) -> Iterator[tuple[str, str]]:
         if source.topic is not None:
             queue = f" as {source.share_group}" if source.share_group else ""
             yield f"topic {source.topic}{queue}", source.name
+        if source.table is not None:
+            yield f"table of topic {source.table}", source.name
     for flow in definition.flows.values():
         for name in flow.reads:
             yield name, flow.name
@@ -194,6 +230,8 @@ def _find_circle(edges_of: Mapping[str, list[str] | tuple[str, ...]]) -> list[st
 
 def topics_of(source: Source) -> list[str]:
     """The topics a source names."""
+    if source.table is not None:
+        return [source.table]
     return [name.strip() for name in (source.topic or "").split(",") if name.strip()]
 
 
@@ -202,8 +240,17 @@ def _source_problems(source: Source) -> Iterator[str]:
     selects = {"subscribepattern", "assign", "subscribe"} & {one.lower() for one in source.options}
     if source.needs_broker and not topics_of(source) and not selects:
         yield f"source {source.name} has no topic: give it topic=..."
-    if not ours and (source.topic is not None or source.share_group is not None):
-        yield f"source {source.name}: topic and share_group are for format ottla, not others"
+    if not ours and (topics_of(source) or source.share_group is not None):
+        yield (
+            f"source {source.name}: topic, table and share_group are for format ottla, not others"
+        )
+    if source.table is not None and (
+        selects or source.topic or source.share_group or source.schema or not source.needs_broker
+    ):
+        yield (
+            f"source {source.name} reads the table of a topic, which has columns of its own: leave "
+            "topic, share_group, schema and options that choose topics or stores out"
+        )
     if isinstance(source.schema, FromRegistry):
         if source.share_group is not None or not source.needs_broker or not topics_of(source):
             yield (

@@ -132,6 +132,14 @@ class IcebergOutput:
         if self.sink.noted(query) >= batch:
             frame.write.format("noop").mode("append").save()
             return
+        self._add(frame, query, batch)
+
+    def add_once(self, frame: DataFrame, sink: str) -> None:
+        """Add the rows of a frame, unless the table has those of this sink."""
+        if self.sink.noted(sink) < 0:
+            self._add(frame, sink, 0)
+
+    def _add(self, frame: DataFrame, query: str, batch: int) -> None:
         layout = self.sink.prepare(self.columns)
         rows = frame.mapInArrow(TaskWriter(layout, batch), WRITTEN).collect()
         files = [sink_file(row) for row in rows]

@@ -91,6 +91,8 @@ class Source:
     start: str = "earliest"
     format: str = OUR_FORMAT
     options: Mapping[str, str] = field(default_factory=dict)
+    table: str | None = None
+    """The topic whose table is read first, and whose log then; in place of `topic`."""
     shape: Function | None = None
 
     @property

@@ -85,6 +85,16 @@ class Outputs:
             records = by_partition(records, options)
         return records.writeStream.format(OUR_FORMAT).options(**options)
 
+    def fill(self, frame: DataFrame, flow: Flow, note: str) -> None:
+        """Write a batch before the first of a stream; an Iceberg table takes each note once."""
+        target = flow.writes
+        if isinstance(target, ToTable) and target.is_iceberg:
+            self._iceberg(frame, flow, target).add_once(frame, note)
+            return
+        if isinstance(target, ToTopic) and target.schema is not None:
+            frame = self.encoded(frame, target)
+        BatchOutput(self, flow.name, target, flow.reject)(frame, 0)
+
     def encoded(self, frame: DataFrame, target: ToTopic) -> DataFrame:
         """Records in Avro; their schema is that of the frame, and is registered here."""
         from pyspark.sql.pandas.types import to_arrow_schema

@@ -49,6 +49,10 @@ class Places:
         """The file in which `reset` saves the start position of a flow."""
         return self.state / "starts" / f"{flow}.json"
 
+    def backfill_note(self, flow: str) -> Path:
+        """The file that says where the batch of a flow over its table ends."""
+        return self.state / "backfills" / f"{flow}.json"
+
     @property
     def are_local(self) -> bool:
         """Whether checkpoints are files of this machine."""

@@ -72,6 +72,14 @@ def prepare(
         raise EnvironmentProblem(f"the broker at {bootstrap} refuses: {error}") from error
 
 
+def connection(bootstrap: str, kafka: Mapping[str, str]) -> dict[str, str]:
+    """Options of the format that say how the pipeline connects."""
+    return {
+        "kafka.bootstrap.servers": bootstrap,
+        **{f"kafka.{name}": value for name, value in kafka.items()},
+    }
+
+
 def security_of(kafka: Mapping[str, str]) -> Security:
     """How the pipeline connects, by its `kafka` settings."""
     from ottla.spark.client_settings import client_settings

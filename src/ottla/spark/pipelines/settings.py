@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 N = TypeVar("N", Source, Flow)
 
-_SOURCE_KEYS: Final = ("topic", "share_group", "schema", "start", "format", "options")
+_SOURCE_KEYS: Final = ("topic", "table", "share_group", "schema", "start", "format", "options")
 _FLOW_KEYS: Final = (
     *("reads", "sql", "writes", "inline", "trigger", "delivery", "mode", "checkpoint"),
     *("options", "read_options", "reject"),

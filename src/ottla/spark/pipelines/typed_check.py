@@ -9,6 +9,8 @@ from ottla.spark.pipelines.errors import DefinitionError
 from ottla.spark.pipelines.fields import nearest, unknown_in_function, unknown_in_sql
 from ottla.spark.pipelines.graph import parameter_for, sources_of
 from ottla.spark.pipelines.model import FromRegistry, ToTable
+from ottla.spark.pipelines.preflight import connection
+from ottla.spark.pipelines.table_sources import source_table
 from ottla.spark.pipelines.typed_sources import declared_columns, source_schema
 
 if TYPE_CHECKING:
@@ -34,6 +36,11 @@ def check_columns(
                 columns[one.name] = found.columns
             except DefinitionError as error:
                 problems += error.problems
+        if one.table is not None:
+            try:
+                columns[one.name] = _table_columns(pipeline, one, bootstrap)
+            except DefinitionError as error:
+                problems += error.problems
     for flow in pipeline.definition.flows.values():
         problems += _unknown_fields(flow, sources, columns)
     for flow in flows:
@@ -41,6 +48,15 @@ def check_columns(
     if problems:
         raise DefinitionError(*problems)
     return columns
+
+
+def _table_columns(pipeline: Pipeline, source: Source, bootstrap: str) -> pa.Schema:
+    """The columns of a source that reads the table of a topic."""
+    found = source_table(source, connection(bootstrap, pipeline.settings.kafka), accept_loss=True)
+    from ottla.tables.archive import day_roots, with_day_field
+
+    has_day = day_roots(found.view.files) is not None
+    return with_day_field(found.columns) if has_day else found.columns
 
 
 def _unknown_fields(

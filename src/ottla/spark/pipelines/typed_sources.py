@@ -50,6 +50,7 @@ class SourceSchema:
         found = {
             "valueFormat": "registry-latest",
             "valueSchemaId": str(self.id),
+            "valueSubject": self.subject,
             "schemaRegistryUrl": self.url,
             "invalid": self.invalid,
         }

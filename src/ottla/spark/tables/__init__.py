@@ -3,6 +3,7 @@
 from ottla.spark import tables
 
 orders = tables.table(spark, "orders")
+stream = tables.stream(spark, "orders")
 tables.views(spark, ["orders", "shops"])
 spark.sql("select shop, sum(amount) from orders group by shop")
 """
@@ -12,9 +13,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ottla.spark.tables.frames import table, views
+    from ottla.spark.tables.frames import stream, table, views
 
-__all__ = ["table", "views"]
+__all__ = ["stream", "table", "views"]
 
 
 def __getattr__(name: str) -> Any:

@@ -9,7 +9,9 @@ Rules:
   it is empty. Records that the table would put among its dead letters are left out.
 - Both sides have the same names, types and order. `_day` is there if the files are in directories
   of days.
-- Nothing but `spark.read` is used, so it works with Spark Connect.
+- A stream has the same rows and the columns that the table had when it was made. Old offsets come
+  from the files, through Python workers, so that offsets and checkpoints are those of the log.
+- Nothing but `spark.read` and `spark.readStream` is used, so it works with Spark Connect.
 """
 
 from __future__ import annotations
@@ -25,19 +27,25 @@ from ottla.client.errors import BadArgument
 from ottla.metadata.names import table_name
 from ottla.spark.client_settings import client_settings
 from ottla.spark.errors import BadOption
+from ottla.spark.offsets import EARLIEST
+from ottla.spark.tables.backend import FileView
+from ottla.spark.tables.settings import ONLY, store_settings
 from ottla.spark.typed_options import table_option
 from ottla.tables.archive import DAY, day_roots
 from ottla.tables.reading import Pinned, pin
 from ottla.tables.topic_table import DEFAULT_BOOTSTRAP, blocking
+from ottla.tables.views import parse_offsets
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.readwriter import DataFrameReader
+    from pyspark.sql.streaming.readwriter import DataStreamReader
     from pyspark.sql.types import StructType
 
-    from ottla.spark.client_settings import ClientSettings
+    from ottla.tables.format import DataFile
     from ottla.tables.views import TableView
 
     At = str | datetime | Mapping[str, int] | Mapping[int, int]
@@ -46,6 +54,9 @@ LOG: Final = logging.getLogger("ottla.spark")
 
 MAX_FILES: Final = 20_000
 """Spark asks the store for the status of each file: more than a minute for more files."""
+
+NO_FILE_SYSTEM: Final = ("No FileSystem for scheme", "S3AFileSystem not found")
+"""What Hadoop says of a store whose jar is missing."""
 
 MICROS_OF_A_DAY: Final = 86_400_000_000
 
@@ -75,17 +86,15 @@ def table(
     if mode not in ("all", "latest"):
         raise BadOption(f"mode is all or latest, not {mode!r}")
     given = _given(bootstrap, options)
-    settings = client_settings({name.lower(): text for name, text in given.items()}, writes=False)
-    try:
-        registry = {name.lower(): text for name, text in given.items()}.get("schemaregistryurl")
-        pinned = _pinned(settings, topic, at, since, until, tail, not fail_on_data_loss, registry)
-    except BadArgument as error:
-        raise BadOption(str(error)) from None
-    if len(pinned.view.files) > MAX_FILES:
-        raise BadOption(
-            f"the table of {topic!r} has {len(pinned.view.files):,} files to read, more than "
-            f"{MAX_FILES:,}: compact it, or read less with since= and until="
-        )
+    pinned = pinned_topic(
+        given,
+        topic,
+        at=at,
+        since=since,
+        until=until,
+        tail=tail,
+        accept_loss=not fail_on_data_loss,
+    )
     frame = rows_of(spark, pinned, given, fail_on_data_loss=fail_on_data_loss)
     if mode == "latest":
         frame = _latest(frame)
@@ -103,6 +112,59 @@ def views(spark: SparkSession, topics: Iterable[str], **arguments: Any) -> dict[
     return frames
 
 
+def stream(
+    spark: SparkSession,
+    topic: str,
+    *,
+    bootstrap: str | None = None,
+    options: Mapping[str, str] | None = None,
+    starting: str | Mapping[str, int] | Mapping[int, int] = "earliest",
+    columns: Sequence[str] | None = None,
+    where: str | None = None,
+    fail_on_data_loss: bool = True,
+) -> DataFrame:
+    """A streaming frame of the topic's rows: first those of the table's files, then the log's.
+
+    `starting` is where a new query begins: `earliest` is where the table begins, `latest` the end
+    of the log; or offsets by partition. `options` are options of `format("ottla")`, such as
+    `maxOffsetsPerTrigger`.
+    """
+    given = _given(bootstrap, options)
+    pinned = pinned_topic(given, topic, accept_loss=True)
+    start = starting if isinstance(starting, str) else starting_offsets(pinned, starting)
+    given["failOnDataLoss"] = str(fail_on_data_loss).lower()
+    frame = stream_of(spark, pinned, {"startingOffsets": start, **given})
+    if where is not None:
+        frame = frame.where(where)
+    return frame if columns is None else frame.select(*_checked(columns, frame))
+
+
+def starting_offsets(pinned: Pinned, at: Mapping[str, int] | Mapping[int, int]) -> str:
+    """The option `startingOffsets`; partitions that are not named start at their first record."""
+    try:
+        named = parse_offsets("starting", at)
+    except BadArgument as error:
+        raise BadOption(str(error)) from None
+    every = {one: named.pop(one, EARLIEST) for one in pinned.view.cut}
+    if named:
+        raise BadOption(
+            f"starting: partition {min(named)} does not exist; there are {len(every)} partitions"
+        )
+    offsets = {str(one): every[one] for one in sorted(every)}
+    return json.dumps({pinned.view.topic: offsets})
+
+
+def stream_of(spark: SparkSession, pinned: Pinned, given: Mapping[str, str]) -> DataFrame:
+    """All rows of a pinned topic, and those that come; `given` says where it starts."""
+    options = {
+        "table": "auto",
+        **given,
+        "subscribe": pinned.view.topic,
+        "kafka.isolation.level": "read_committed",
+    }
+    return _of_log(spark.readStream, pinned, frame_schema(pinned), options, as_rows=True)
+
+
 def _given(bootstrap: str | None, options: Mapping[str, str] | None) -> dict[str, str]:
     given = dict(options or {})
     name = "kafka.bootstrap.servers"
@@ -112,60 +174,102 @@ def _given(bootstrap: str | None, options: Mapping[str, str] | None) -> dict[str
     return given
 
 
-def _pinned(
-    settings: ClientSettings,
-    topic: str,
-    at: At | None,
-    since: str | datetime | None,
-    until: str | datetime | None,
-    tail: bool,
-    accept_loss: bool,
-    registry_url: str | None,
-) -> Pinned:
-    return blocking(
-        pin(
-            settings.bootstrap,
-            topic,
-            at=at,
-            since=since,
-            until=until,
-            tail=tail,
-            accept_loss=accept_loss,
-            security=settings.security,
-            api_timeout=settings.api_timeout,
-            registry_url=registry_url,
+def pinned_topic(given: Mapping[str, str], topic: str, **choice: Any) -> Pinned:
+    """What a reader with these options of `format("ottla")` sees of a topic now."""
+    lower = {name.lower(): text for name, text in given.items()}
+    settings = client_settings(lower, writes=False)
+    try:
+        return blocking(
+            pin(
+                settings.bootstrap,
+                topic,
+                security=settings.security,
+                api_timeout=settings.api_timeout,
+                registry_url=lower.get("schemaregistryurl"),
+                store=store_settings(lower),
+                **choice,
+            )
         )
-    )
+    except BadArgument as error:
+        raise BadOption(str(error)) from None
 
 
 def rows_of(
     spark: SparkSession, pinned: Pinned, given: Mapping[str, str], *, fail_on_data_loss: bool
 ) -> DataFrame:
     """All rows of a pinned topic."""
-    from pyspark.sql.pandas.types import from_arrow_schema
-    from pyspark.sql.types import DateType, StructField, StructType
-
     view = pinned.view
-    roots = day_roots(view.files)
-    fields = [
-        StructField(one.name, one.dataType, nullable=True)
-        for one in from_arrow_schema(pinned.columns).fields
-    ]
-    if roots is not None:
-        fields.append(StructField(DAY, DateType()))
-    schema = StructType(fields)
-    parts = []
-    for root in sorted(roots or {""}) if view.files else ():
-        within = f"{root}/{DAY}=" if root else ""
-        urls = [one.url for one in view.files if one.url.startswith(within)]
-        reader = spark.read.schema(schema)
-        if root:
-            reader = reader.option("basePath", root)
-        parts.append(_bounded(reader.parquet(*urls), view))
+    if len(view.files) > MAX_FILES:
+        raise BadOption(
+            f"the table of {view.topic!r} has {len(view.files):,} files to read, more than "
+            f"{MAX_FILES:,}: compact it, or read less with since= and until="
+        )
+    schema = frame_schema(pinned)
+    parts = [_bounded(one, view) for one in _archive(spark, pinned, schema, given)]
     if view.tail or not parts:
         parts.append(_tail(spark, pinned, schema, given, fail_on_data_loss=fail_on_data_loss))
     frame = reduce(lambda one, other: one.union(other), parts)
     return _between(frame, view)
+
+
+def _archive(
+    spark: SparkSession, pinned: Pinned, schema: StructType, given: Mapping[str, str]
+) -> list[DataFrame]:
+    """The rows of the files, by Spark's own reader if it can open them."""
+    files = pinned.view.files
+    if not files:
+        return []
+    try:
+        return list(_by_spark(spark, files, schema))
+    except Exception as error:
+        if not any(one in str(error) for one in NO_FILE_SYSTEM):
+            raise
+    LOG.warning(
+        "this Spark cannot open %s: Python workers read the files of the table, which takes more "
+        "processor time. With the jar of the store (hadoop-aws for S3) in spark.jars.packages "
+        "Spark reads them itself",
+        files[0].url,
+    )
+    options = {**given, "subscribe": pinned.view.topic, "table": ONLY}
+    options["tableView"] = FileView.of(pinned).dump()
+    options = _as_table(options, pinned)
+    rows = spark.read.format("ottla").options(**options).load()
+    return [_selected(rows, _of_rows(rows), schema)]
+
+
+def _by_spark(
+    spark: SparkSession, files: Sequence[DataFile], schema: StructType
+) -> Iterator[DataFrame]:
+    roots = day_roots(files)
+    for root in sorted(roots or {""}):
+        within = f"{root}/{DAY}=" if root else ""
+        urls = [_hadoop(one.url) for one in files if one.url.startswith(within)]
+        reader = spark.read.schema(schema)
+        if root:
+            reader = reader.option("basePath", _hadoop(root))
+        frame = reader.parquet(*urls)
+        if not files[0].url.startswith("file:"):
+            _ = frame.schema  # a Connect session opens the file system when it is asked
+        yield frame
+
+
+def _hadoop(url: str) -> str:
+    """The URL as Hadoop's file systems know it."""
+    return f"s3a{url.removeprefix('s3')}" if url.startswith("s3://") else url
+
+
+def frame_schema(pinned: Pinned) -> StructType:
+    """The columns of a topic's frame: those of its table, and `_day` if it is divided by days."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+    from pyspark.sql.types import DateType, StructField, StructType
+
+    fields = [
+        StructField(one.name, one.dataType, nullable=True)
+        for one in from_arrow_schema(pinned.columns).fields
+    ]
+    if day_roots(pinned.view.files) is not None:
+        fields.append(StructField(DAY, DateType()))
+    return StructType(fields)
 
 
 def _bounded(archive: DataFrame, view: TableView) -> DataFrame:
@@ -201,8 +305,6 @@ def _tail(
     fail_on_data_loss: bool,
 ) -> DataFrame:
     """The rows that are in the log alone."""
-    from pyspark.sql.functions import expr, lit
-
     view = pinned.view
     if not view.tail:
         return spark.createDataFrame([], schema)
@@ -217,24 +319,57 @@ def _tail(
         "kafka.isolation.level": "read_committed",
         "failOnDataLoss": str(fail_on_data_loss).lower(),
     }
+    return _of_log(spark.read, pinned, schema, options, as_rows=False)
+
+
+def _of_log(
+    reader: DataFrameReader | DataStreamReader,
+    pinned: Pinned,
+    schema: StructType,
+    options: dict[str, str],
+    *,
+    as_rows: bool,
+) -> DataFrame:
+    """What `format("ottla")` reads with these options, as rows of the table.
+
+    `as_rows`: files of the table may be read, too, and may not have the bytes of records.
+    """
+    from pyspark.sql.functions import expr
+
     made_by = pinned.settings
-    if made_by is None or (made_by.value_format == "raw" and made_by.key_format == "binary"):
+    if made_by is None or (not made_by.has_letters and not as_rows):
         for name in [one for one in options if one.lower().startswith("schemaregistry")]:
             del options[name]  # no value needs it
-        log = spark.read.format("ottla").options(**options, includeHeaders="true").load()
-        named = [(name, expr(text)) for name, text in _OF_LOG.items()]
+        log = reader.format("ottla").options(**options, includeHeaders="true").load()
+        found = {name: expr(text) for name, text in _OF_LOG.items()}
     else:
-        options["valueFormat"] = "table"
-        options["valueTable"] = table_option(pinned)
-        if not any(one.lower() == "schemaregistryurl" for one in options):
-            options["schemaRegistryUrl"] = pinned.registry_url or ""
-        log = spark.read.format("ottla").options(**options).load()
-        named = [(name, log[f"`{name.replace('`', '``')}`"]) for name in log.columns]
-        named.append((DAY, expr(_DAY.format("_timestamp"))))
-    found = dict(named)
+        log = reader.format("ottla").options(**_as_table(options, pinned)).load()
+        found = _of_rows(log)
     if made_by is not None and not made_by.headers:
         del found["_headers"]
-    return log.select(
+    return _selected(log, found, schema)
+
+
+def _as_table(options: Mapping[str, str], pinned: Pinned) -> dict[str, str]:
+    """Options with which `format("ottla")` gives rows of the table."""
+    found = {**options, "valueFormat": "table", "valueTable": table_option(pinned)}
+    if not any(one.lower() == "schemaregistryurl" for one in options):
+        found["schemaRegistryUrl"] = pinned.registry_url or ""
+    return found
+
+
+def _of_rows(rows: DataFrame) -> dict[str, Column]:
+    """The columns of rows of the table."""
+    from pyspark.sql.functions import expr
+
+    found = {name: rows[f"`{name.replace('`', '``')}`"] for name in rows.columns}
+    return {**found, DAY: expr(_DAY.format("_timestamp"))}
+
+
+def _selected(rows: DataFrame, found: Mapping[str, Column], schema: StructType) -> DataFrame:
+    from pyspark.sql.functions import lit
+
+    return rows.select(
         *(
             found.get(one.name, lit(None)).cast(one.dataType).alias(one.name)
             for one in schema.fields

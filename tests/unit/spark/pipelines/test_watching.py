@@ -130,6 +130,16 @@ ottla.spark.errors.{error}: {said}
             "java.io.IOException: no chmod",
             False,
         ),
+        (
+            RuntimeError("[STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE] Provided key schema ..."),
+            "[STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE]",
+            True,
+        ),
+        (
+            RuntimeError("ottla.spark.errors.SchemaChanged: subject s has a newer schema"),
+            "subject s has a newer schema",
+            False,
+        ),
         (RuntimeError(""), "RuntimeError", False),
         (RuntimeError("x" * 5000), "xxx", False),
     ],
