@@ -9,9 +9,7 @@ import signal
 from typing import TYPE_CHECKING
 
 import pytest
-from typer.testing import CliRunner
 
-from ottla.cli.whole import app
 from ottla.clock import SYSTEM
 from ottla.tables.settings import topic_settings
 from ottla.tables.upkeep import Upkeep
@@ -56,14 +54,8 @@ async def fill(place: Place, turn: int) -> None:
 
 
 def table(place: Place, *args: str) -> tuple[int, object]:
-    warehouse, catalog = mortal_worker.places(place.directory)
-    result = CliRunner().invoke(
-        app,
-        [
-            "table", *args, "--json", "--bootstrap", place.bootstrap,
-            "--warehouse", warehouse, "--catalog", catalog,
-        ],
-    )  # fmt: skip
+    result = place.command(*args, "--json")
+    assert result.stdout, result.stderr
     return result.exit_code, json.loads(result.stdout)
 
 

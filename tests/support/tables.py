@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import pyarrow as pa
+    from typer.testing import Result
 
     from ottla.tables.format import TableState
 
@@ -68,6 +69,26 @@ class Place:
         records = [ProducerRecord(one, partition=partition, **options) for one in values]
         async with Producer(self.bootstrap) as producer:
             await producer.send_many(self.topic, records)
+
+    def command(self, *args: str) -> Result:
+        """`ottla table ...` with the options of this place.
+
+        It may take long on a machine that is busy: a broker in this process waits for kernels that
+        are being compiled.
+        """
+        from typer.testing import CliRunner
+
+        from ottla.cli.whole import app
+
+        patience = [] if args[0] == "run" else ["--timeout", "120"]
+        return CliRunner().invoke(
+            app,
+            [
+                "table", *args, "--bootstrap", self.bootstrap,
+                "--warehouse", f"file://{self.directory}/w",
+                "--catalog", f"sqlite:///{self.directory}/catalog.db", *patience,
+            ],
+        )  # fmt: skip
 
     def tables(self) -> IcebergTables:
         return IcebergTables(self.settings)

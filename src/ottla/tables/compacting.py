@@ -154,8 +154,9 @@ def is_rubbish(
     url: str, modified_ms: int, named: Collection[str], now_ms: int, grace_ms: int
 ) -> bool:
     """Whether a file in the table's directory may be deleted."""
-    return (
-        url not in named
-        and modified_ms < now_ms - grace_ms
-        and _OURS.fullmatch(url.rpartition("/")[2]) is not None
-    )
+    return url not in named and modified_ms < now_ms - grace_ms and is_ours(url)
+
+
+def is_ours(url: str) -> bool:
+    """Whether the worker names its files so, or pyiceberg those of a table's metadata."""
+    return _OURS.fullmatch(url.rpartition("/")[2]) is not None

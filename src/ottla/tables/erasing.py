@@ -3,9 +3,14 @@
 1. Files with such rows are written again without them, and replaced in one commit that notes the
    erasure: a salted hash of the predicate, never its values, and the offsets of its rows.
 2. All older snapshots are forgotten.
-3. Files that were named before and are not any more are deleted at once, without grace; so are data
-   files that nobody names and that a commit which is under way cannot want: their rows are below
-   the table's position. Readers that hold one of them fail, and say so.
+3. Files that were named before and are not any more are deleted at once, without grace. Readers
+   that hold one of them fail, and say so.
+4. Data files that nobody names are deleted as well if they were in the store before the commit of
+   step 1 and all their rows are below the table's position. Whoever wrote such a file loaded the
+   table before that commit: a merge is refused by it and starts over, and a round takes rows from
+   the position on. A file that comes later may belong to a commit that will go through. It is left
+   to the sweep, which waits for its grace; so are all such files if there was nothing to write
+   again, because nobody is refused then.
 
 The log still has the records until its own retention removes them: the report names their offsets,
 and asking again with the same predicate tells how many are left. Dead letters are searched if their
@@ -27,7 +32,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from ottla.tables.compacting import is_rubbish
+from ottla.tables.compacting import is_ours
 from ottla.tables.errors import CommitRefused, TableError, TablePaused, TableRunFailed
 from ottla.tables.format import META_COLUMNS, PLACE_COLUMNS, NewFile
 from ottla.tables.names import dead_letter_table
@@ -170,11 +175,12 @@ class Erasing:
     async def _table(
         self, table: str, needed: Sequence[str], predicate: Predicate, text: str, now_ms: int
     ) -> Erased:
+        refused: set[str] = set()
         for _ in range(ATTEMPTS):
             state = await asyncio.to_thread(self._load, table, needed)
             assert state is not None
             try:
-                return await self._once(state, predicate, text, now_ms)
+                return await self._once(state, predicate, text, now_ms, refused)
             except CommitRefused:
                 continue
         raise TableRunFailed(
@@ -182,8 +188,14 @@ class Erasing:
         )
 
     async def _once(
-        self, state: TableState, predicate: Predicate, text: str, now_ms: int
+        self,
+        state: TableState,
+        predicate: Predicate,
+        text: str,
+        now_ms: int,
+        refused: set[str],
     ) -> Erased:
+        """`refused` gets the files whose commits are refused because of this one."""
         self._check_refs(state)
         known = load_erasures(self._tables.property(state, ERASURES) or "[]")
         before = await asyncio.to_thread(self._tables.named_files, state)
@@ -197,6 +209,7 @@ class Erasing:
                 work.newest_us, _ranges(work.offsets),
             )  # fmt: skip
             known = [*known, entry]
+            present = await self._data_files(state)
             try:
                 state = await asyncio.to_thread(
                     self._tables.replace,
@@ -206,11 +219,12 @@ class Erasing:
                 for one in work.new:
                     await self._warehouse.delete(one.url)
                 raise
+            refused |= present
         mine = [one for one in known if one.is_of(text)]
         deleted = 0
         if mine:
             state = await self._forget(state)
-            deleted = await self._delete(state, before, now_ms)
+            deleted = await self._delete(state, before, refused)
         return Erased(work.rows, len(work.old), deleted, tuple(mine))
 
     def _check_refs(self, state: TableState) -> None:
@@ -227,13 +241,20 @@ class Erasing:
         old = [one.id for one in snapshots if one.id != state.snapshot]
         return await asyncio.to_thread(self._tables.expire, state, old) if old else state
 
-    async def _delete(self, state: TableState, before: set[str], now_ms: int) -> int:
-        """Files that were named before, and data files that nobody names and nobody will."""
+    async def _data_files(self, state: TableState) -> set[str]:
+        """Data files of ours that are in the store, whether the table names them or not."""
+        return {
+            url
+            async for url, _ in self._warehouse.list(state.location)
+            if url.endswith(".parquet") and is_ours(url)
+        }
+
+    async def _delete(self, state: TableState, before: set[str], refused: set[str]) -> int:
+        """Files that were named before, and those that no commit can name any more."""
         named = await asyncio.to_thread(self._tables.named_files, state)
         gone = before - named
-        async for url, modified_ms in self._warehouse.list(state.location):
-            is_left = url.endswith(".parquet") and is_rubbish(url, modified_ms, named, now_ms, 0)
-            if is_left and await asyncio.to_thread(self._is_past, state, url):
+        for url in refused - named - gone:
+            if await asyncio.to_thread(self._is_past, state, url):
                 gone.add(url)
         for url in sorted(gone):
             await self._warehouse.delete(url)

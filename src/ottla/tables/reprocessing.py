@@ -29,7 +29,7 @@ from ottla.tables.rows import LETTERS, buckets, divided, fitted
 from ottla.tables.scanning import scan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from ottla.tables.converting import Converted, Converter
@@ -111,22 +111,28 @@ class Reprocessing:
             return None
         commit = uuid4().hex
         work = await asyncio.to_thread(self._convert, state, letters, files, wanted, commit)
-        try:
-            if work.rows:
-                await self._upload(work.rows)
-                await asyncio.to_thread(self._tables.commit, state, work.commit)
-            if work.is_changed:
-                await self._upload(work.rest)
-                await asyncio.to_thread(
-                    self._tables.replace, letters, files, work.rest, "reprocess"
-                )
-        except CommitRefused:
-            # Rows that were committed are named by the table, and found again by their offsets.
-            for one in work.rest:
-                await self._warehouse.delete(one.url)
-            raise
+        if work.rows:
+            await self._upload(work.rows)
+            await self._or_delete(work.rows, self._tables.commit, state, work.commit)
+        if work.is_changed:
+            await self._upload(work.rest)
+            # If this is refused the rows stay, and are found again by their offsets.
+            await self._or_delete(
+                work.rest, self._tables.replace, letters, files, work.rest, "reprocess"
+            )
         seen |= {one.url for one in files} | {one.url for one in work.rest}
         return Moved(work.moved, work.left)
+
+    async def _or_delete(
+        self, files: Iterable[NewFile], commit: Callable[..., object], *args: object
+    ) -> None:
+        """Commit; files of a commit that is refused are deleted, as the next attempt has others."""
+        try:
+            await asyncio.to_thread(commit, *args)
+        except CommitRefused:
+            for one in files:
+                await self._warehouse.delete(one.url)
+            raise
 
     def _load(self, table: str, needed: Sequence[str]) -> TableState | None:
         state = self._tables.load(table)

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import pytest
-from typer.testing import CliRunner
 
-from ottla.cli.whole import app
 from ottla.client.admin.admin import Admin
+from ottla.tables.compacting import is_ours
+from ottla.tables.iceberg import IcebergTables
 from ottla.tables.pointer import read_pointers
 from tests.integration.tables.test_typed import JSON, rows
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Sequence
 
+    from ottla.tables.format import TableState
     from tests.support.tables import Place
 
 pytestmark = pytest.mark.long
@@ -26,29 +31,19 @@ RECORDS = [b'{"user":"canary-71f3","n":1}', b'{"user":"b","n":2}', b'{"user":nul
 
 
 def run(place: Place, *args: str) -> tuple[int, Any, str]:
-    result = CliRunner().invoke(
-        app,
-        [
-            "table", *args, "--json", "--bootstrap", place.bootstrap,
-            "--warehouse", f"file://{place.directory}/w",
-            "--catalog", f"sqlite:///{place.directory}/catalog.db",
-        ],
-    )  # fmt: skip
+    result = place.command(*args, "--json")
     return result.exit_code, json.loads(result.stdout or "null"), result.stderr
 
 
 def with_secret(directory: Path) -> list[str]:
     """Files that have it; values of Parquet are compressed, so these are read."""
-    import pyarrow.parquet as pq
-
     found = []
     for path in directory.rglob("*"):
         if not path.is_file():
             continue
         has = SECRET in path.read_bytes()
         if path.suffix == ".parquet":
-            text = str(pq.read_table(path).to_pylist()).encode()
-            has = has or SECRET in text
+            has = has or SECRET in str(read(path)).encode()
         if has:
             found.append(path.name)
     return found
@@ -114,3 +109,47 @@ def test_a_predicate_that_cannot_be_is_refused(place: Place) -> None:
     assert (code, "--where" in said) == (2, True)
     code, _, said = run(place, "erase", place.topic, "--where", "nobody = 'x'")
     assert (code, "no column 'nobody'; the columns are user" in said) == (1, True)
+
+
+def unnamed(state: TableState) -> Path:
+    """A data file of rows that the table has, as a merge uploads it before its commit."""
+    directory = Path(state.location.removeprefix("file://")) / "data"
+    source = min(
+        path for path in directory.rglob("*.parquet") if SECRET.decode() in str(read(path))
+    )
+    copy = source.with_name(f"{uuid4().hex}-0.parquet")
+    assert is_ours(str(copy))
+    shutil.copyfile(source, copy)
+    os.utime(copy, (0, 0))  # a store whose clock is behind
+    return copy
+
+
+def read(path: Path) -> list[Any]:
+    import pyarrow.parquet as pq
+
+    found: list[Any] = pq.read_table(path).to_pylist()
+    return found
+
+
+def test_case_64_a_file_that_comes_after_the_commit_of_an_erasure_is_left(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fault: it was deleted, and the merge that had uploaded it committed a file that was gone."""
+    asyncio.run(filled(place))
+    early = unnamed(place.state())
+    late: list[Path] = []
+    expire = IcebergTables.expire
+
+    def uploaded(self: IcebergTables, state: TableState, snapshots: Sequence[int]) -> TableState:
+        found = expire(self, state, snapshots)
+        if not late:
+            late.append(unnamed(state))
+        return found
+
+    monkeypatch.setattr(IcebergTables, "expire", uploaded)
+    where = f"user = '{SECRET.decode()}'"
+    assert run(place, "erase", place.topic, "--where", where)[1]["rows"] == 4
+    assert (early.exists(), late[0].exists()) == (False, True)
+    # Nothing is written again: no commit is refused because of this one.
+    assert run(place, "erase", place.topic, "--where", where)[1]["files"] == 0
+    assert late[0].exists()

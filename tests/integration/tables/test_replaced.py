@@ -6,10 +6,8 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
-from typer.testing import CliRunner
 
 import ottla
-from ottla.cli.whole import app
 from ottla.client.admin.admin import Admin
 from ottla.tables.errors import TopicReplaced
 from tests.integration.tables.test_typed import JSON, rows
@@ -23,14 +21,7 @@ SCHEMA = "amount int"
 
 
 def run(place: Place, *args: str) -> tuple[int, str]:
-    result = CliRunner().invoke(
-        app,
-        [
-            "table", *args, "--bootstrap", place.bootstrap,
-            "--warehouse", f"file://{place.directory}/w",
-            "--catalog", f"sqlite:///{place.directory}/catalog.db",
-        ],
-    )  # fmt: skip
+    result = place.command(*args)
     return result.exit_code, result.output
 
 

@@ -158,6 +158,30 @@ async def test_case_59_a_kill_between_the_two_commits_leaves_one_copy_after_the_
     assert await is_right(place, "amount bigint")
 
 
+async def test_case_64_a_run_that_a_round_overtook_leaves_no_file(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fault: the rows of the refused commit stayed in the store until a sweep."""
+    await filled(place)
+    upload = Warehouse.upload
+
+    async def overtaken(self: Warehouse, spool: Path, url: str) -> None:
+        monkeypatch.setattr(Warehouse, "upload", upload)
+        await place.fill([b'{"amount":9}'])
+        await place.run_once()
+        await upload(self, spool, url)
+
+    monkeypatch.setattr(Warehouse, "upload", overtaken)
+    assert await work(place, "amount bigint", tmp_path / "a").run(Wanted()) == Moved(2, 2)
+    assert await is_right(place, "amount bigint")
+    tables = place.tables()
+    named: set[str] = set()
+    for name in (place.table, f"{place.table}__dlq"):
+        named |= tables.named_files(place.state(name))
+    tables.close()
+    assert place.data_files() <= named
+
+
 async def test_case_59_letters_that_the_worker_has_not_passed_are_left(
     place: Place, tmp_path: Path
 ) -> None:
