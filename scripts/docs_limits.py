@@ -599,19 +599,19 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
     "Schemas and typed columns": (
         Limit(
             "leaf columns of a schema",
-            "ottla.schemas.limits:MAX_LEAVES",
+            "ottla.schemas.bounds:MAX_LEAVES",
             "count",
             "each has buffers and Parquet statistics of its own",
         ),
         Limit(
             "depth of columns",
-            "ottla.schemas.limits:MAX_DEPTH",
+            "ottla.schemas.bounds:MAX_DEPTH",
             "count",
             "deeper ones are not tested by the engines that read them",
         ),
         Limit(
             "characters of DDL",
-            "ottla.schemas.ddl:MAX_TEXT",
+            "ottla.schemas.ddl_grammar:MAX_TEXT",
             "count",
             "the largest number of columns needs far fewer",
         ),

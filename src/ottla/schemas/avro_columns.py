@@ -21,7 +21,7 @@ from ottla.schemas.avro_tree import (
     Union,
     is_nullable,
 )
-from ottla.schemas.limits import MAX_DEPTH, MAX_LEAVES
+from ottla.schemas.bounds import MAX_DEPTH, MAX_LEAVES
 from ottla.schemas.model import SchemaTooLarge
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")

@@ -273,7 +273,7 @@ def _columns(key: bytes) -> pa.Schema:
 
 @lru_cache(MAX_PROGRAMS)
 def _json_reader(key: bytes) -> JsonColumns:
-    return JsonColumns(_columns(key))
+    return JsonColumns(_columns(key), any_text=True)
 
 
 @lru_cache(MAX_PROGRAMS)

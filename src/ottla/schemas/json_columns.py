@@ -65,15 +65,19 @@ NameOf: TypeAlias = Callable[[pa.Field], str]
 
 
 class JsonColumns:
-    """Reads values into `columns`, whose names and types say what is taken of each object."""
+    """Reads values into `columns`, whose names and types say what is taken of each object.
 
-    def __init__(self, columns: pa.Schema) -> None:
+    With `any_text` a column of texts takes every value, others than texts as JSON, as Spark's
+    `from_json` does; without it such values are malformed.
+    """
+
+    def __init__(self, columns: pa.Schema, *, any_text: bool = False) -> None:
         self.columns = columns
         self._is_plain = all(_is_plain(each) for each in columns) and _are_distinct(columns)
         # Two columns may have one source; then only the columns' own names differ.
         name_of = names.source_of if self._is_plain else _own_name
         self._read_schema = pa.schema([_read_field(each, name_of) for each in columns])
-        self._convert = _object_converter(list(columns), name_of)
+        self._convert = _object_converter(list(columns), name_of, _any_text if any_text else _text)
         self._flat = flat_reader(list(self._read_schema)) if self._is_plain else None
 
     def read(self, values: Spans) -> tuple[pa.RecordBatch, U8]:
@@ -239,10 +243,10 @@ def _own_name(column: pa.Field) -> str:
     return name
 
 
-def _object_converter(columns: list[pa.Field], name_of: NameOf) -> Convert:
+def _object_converter(columns: list[pa.Field], name_of: NameOf, text: Convert) -> Convert:
     converters: dict[str, list[tuple[str, Convert]]] = {}
     for each in columns:
-        pair = name_of(each), _converter(each, name_of)
+        pair = name_of(each), _converter(each, name_of, text)
         converters.setdefault(names.source_of(each), []).append(pair)
 
     def convert(value: Any) -> dict[str, Any]:
@@ -259,7 +263,9 @@ def _object_converter(columns: list[pa.Field], name_of: NameOf) -> Convert:
     return convert
 
 
-def _converter(column: pa.Field, name_of: NameOf) -> Convert:  # one line for each type
+def _converter(
+    column: pa.Field, name_of: NameOf, text: Convert
+) -> Convert:  # one line for each type
     kind = column.type
     if names.is_json_text(column):
         return _json_text
@@ -276,16 +282,16 @@ def _converter(column: pa.Field, name_of: NameOf) -> Convert:  # one line for ea
     if pa.types.is_decimal(kind):
         return lambda value: _decimal(value, kind.scale)
     if pa.types.is_struct(kind):
-        return _object_converter(list(kind), name_of)
+        return _object_converter(list(kind), name_of, text)
     if pa.types.is_map(kind):
-        return _map_converter(kind, name_of)
+        return _map_converter(kind, name_of, text)
     if pa.types.is_list(kind):
-        return _list_converter(kind, name_of)
-    return _text
+        return _list_converter(kind, name_of, text)
+    return text if pa.types.is_string(kind) else _text
 
 
-def _list_converter(kind: pa.ListType, name_of: NameOf) -> Convert:
-    inner = _converter(kind.value_field, name_of)
+def _list_converter(kind: pa.ListType, name_of: NameOf, text: Convert) -> Convert:
+    inner = _converter(kind.value_field, name_of, text)
 
     def convert(value: Any) -> list[Any]:
         if not isinstance(value, list) or isinstance(value, _Object):
@@ -295,8 +301,8 @@ def _list_converter(kind: pa.ListType, name_of: NameOf) -> Convert:
     return convert
 
 
-def _map_converter(kind: pa.MapType, name_of: NameOf) -> Convert:
-    inner = _converter(kind.item_field, name_of)
+def _map_converter(kind: pa.MapType, name_of: NameOf, text: Convert) -> Convert:
+    inner = _converter(kind.item_field, name_of, text)
 
     def convert(value: Any) -> list[tuple[str, Any]]:
         if not isinstance(value, _Object):
@@ -375,6 +381,12 @@ def _text(value: Any) -> str:
     except UnicodeEncodeError:  # half of a pair of surrogates
         raise _Bad(Reason.MALFORMED) from None
     return value
+
+
+def _any_text(value: Any) -> str:
+    """A text as it is, every other value as JSON."""
+    is_text = isinstance(value, str) and not isinstance(value, _Number)
+    return _text(value) if is_text else _json_text(value)
 
 
 def _json_text(value: Any) -> str:

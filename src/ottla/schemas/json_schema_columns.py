@@ -8,7 +8,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from ottla.schemas import names
-from ottla.schemas.limits import MAX_DEPTH, MAX_LEAVES
+from ottla.schemas.bounds import MAX_DEPTH, MAX_LEAVES
 from ottla.schemas.model import InvalidSchema, SchemaTooLarge
 
 if TYPE_CHECKING:

@@ -5,17 +5,11 @@ Every way to columns (DDL, Avro, JSON Schema, Protobuf) ends in `finished`.
 
 from __future__ import annotations
 
-from typing import Final
-
 import pyarrow as pa
 
 from ottla.schemas import names
+from ottla.schemas.bounds import MAX_DEPTH, MAX_LEAVES
 from ottla.schemas.model import SchemaTooLarge
-
-MAX_LEAVES: Final = 2_000
-"""Most columns without nested ones: each has buffers and Parquet statistics of its own."""
-MAX_DEPTH: Final = 16
-"""Deepest column: as deep as Spark's and Iceberg's readers are tested by their projects."""
 
 
 def finished(fields: list[pa.Field]) -> pa.Schema:

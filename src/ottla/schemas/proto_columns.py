@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from ottla.schemas import names
-from ottla.schemas.limits import MAX_DEPTH, MAX_LEAVES
+from ottla.schemas.bounds import MAX_DEPTH, MAX_LEAVES
 from ottla.schemas.model import SchemaTooLarge
 
 if TYPE_CHECKING:

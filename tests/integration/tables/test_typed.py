@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ottla.client.admin.admin import Admin
+from ottla.client.errors import KafkaError
 from ottla.tables import rounds
 from ottla.tables.errors import TableRunFailed
 from ottla.tables.settings import topic_settings
+from ottla.wire.error_codes import ErrorCode
 from tests.integration.tables.test_worker import Killed, MortalTask
 
 if TYPE_CHECKING:
@@ -159,3 +161,17 @@ async def test_the_bytes_can_be_kept_beside_the_columns(place: Place) -> None:
     await place.fill([b'{"shop":"a"}'])
     await place.run_once()
     assert rows(place, "shop", "value") == [("a", b'{"shop":"a"}')]
+
+
+@pytest.mark.long
+async def test_section_18_a_broken_schema_is_refused_when_it_is_set(place: Place) -> None:
+    """Fault: it was taken, and the table paused."""
+    with pytest.raises(KafkaError, match="character 5: expected a type"):
+        await place.create(**JSON, ottla_table_value_schema="shop strin")
+    await place.create(**JSON, ottla_table_value_schema=SHOP)
+    with pytest.raises(KafkaError, match="character 12: expected ','") as caught:
+        await alter(place, value_schema="shop string amount")
+    assert caught.value.code == ErrorCode.INVALID_CONFIG
+    async with Admin(place.bootstrap) as admin:
+        [kept] = await admin.describe_configs("topic", place.topic, ["ottla.table.value.schema"])
+    assert kept.value == SHOP

@@ -22,6 +22,7 @@ from ottla.broker.access.listeners import listeners_of
 from ottla.broker.errors import ApiError
 from ottla.broker.serving.context import Large, refusal
 from ottla.broker.topics import decided, existing
+from ottla.broker.value_schemas import check_value_schema
 from ottla.metadata.changes.configs import SetConfigs
 from ottla.metadata.config.broker import warn_without_effect
 from ottla.metadata.config.checks import (
@@ -321,6 +322,7 @@ def _check(
         case ResourceType.TOPIC:
             existing(image, name)
             check_topic_configs(image, name, after, cluster.config)
+            check_value_schema(after)
         case ResourceType.GROUP:
             check_group_configs(image, after, cluster.config)
         case ResourceType.BROKER:

@@ -23,6 +23,7 @@ from uuid import UUID
 from ottla.broker import topics as rules
 from ottla.broker.errors import ApiError
 from ottla.broker.serving.context import refusal
+from ottla.broker.value_schemas import check_value_schema
 from ottla.metadata.config.values import ConfigSource, resolve_topic_overrides
 from ottla.metadata.security.acls import Operation, Resource
 from ottla.wire.error_codes import ErrorCode
@@ -95,6 +96,7 @@ async def _create(
         partitions = len(asked.assignments) or asked.num_partitions
         if partitions < 0:
             partitions = cluster.config.get_int("num.partitions")
+        check_value_schema(configs)
         strict = context.version >= FIRST_STRICT_CREATE_TOPICS
         with context.charged(0 if validate_only else partitions, now, strict=strict):
             topic = await rules.create_topic(
