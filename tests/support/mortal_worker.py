@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.tables import iceberg, rounds
 from ottla.tables.settings import worker_settings
+from ottla.tables.table_task import TableTask
 from ottla.tables.warehouse import Warehouse
-from ottla.tables.worker import TableTask, Worker
+from ottla.tables.worker import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,8 +5,10 @@ from __future__ import annotations
 import typer
 
 from ottla.cli.table_erase import erase
+from ottla.cli.table_infer import infer
 from ottla.cli.table_look import show, status, verify
-from ottla.cli.table_mend import reprocess, resume, retire
+from ottla.cli.table_mend import drop, reprocess, resume, retire
+from ottla.cli.table_rebuild import rebuild
 from ottla.cli.table_run import run
 from ottla.cli.table_upkeep import compact, expire, sweep
 
@@ -17,9 +19,12 @@ for command in (
     status,
     show,
     verify,
+    infer,
     resume,
     retire,
+    drop,
     reprocess,
+    rebuild,
     erase,
     compact,
     expire,

@@ -1,4 +1,4 @@
-"""`ottla table resume`, `retire` and `reprocess`: decisions that a worker leaves to people."""
+"""`ottla table resume`, `retire`, `drop` and `reprocess`: decisions of people, not of a worker."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ottla.cli.common import security
-from ottla.cli.table_place import Place, Topic, placed
+from ottla.cli.common import fail, security
+from ottla.cli.table_place import Place, Registry, Topic, placed
 
 if TYPE_CHECKING:
     from ottla.client.admin.admin import Admin
-    from ottla.tables.converting import Converter
     from ottla.tables.format import TableFormat
     from ottla.tables.settings import TopicSettings
 
@@ -42,11 +41,14 @@ def resume(
         import asyncio
         from uuid import uuid4
 
+        from ottla.tables.pointer import publish_current
+
         state = await asyncio.to_thread(tables.load, found.table)
         if state is None or not is_rolled_back(state):
             return f"{topic}: the table was not rolled back; nothing to do"
         commit = resumption(state, uuid4().hex, replay=replay)
         made = await asyncio.to_thread(tables.commit, state, commit)
+        await publish_current(place.bootstrap, tables, found, security=security())
         return f"{topic}: goes on at {dump_offsets(made.next)}"
 
     typer.echo(place.with_topic(topic, command))
@@ -82,6 +84,49 @@ def retire(place: Place, topic: Topic) -> None:
 
 
 @placed
+def drop(
+    place: Place,
+    topic: Topic,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete them; there is no way back.")] = False,
+) -> None:
+    """Delete the table of a topic, its dead letters and all their files from the store.
+
+    First switch the table off. The topic and its records stay.
+
+    \b
+    Examples:
+        ottla topic alter orders --config ottla.table.enable=false
+        ottla table drop orders --yes
+    """
+
+    async def command(admin: Admin, tables: TableFormat) -> str:
+        import asyncio
+
+        from ottla.tables.dropping import drop as delete
+        from ottla.tables.dropping import found
+        from ottla.tables.names import group_of
+        from ottla.tables.pointer import withdraw
+        from ottla.tables.topics import former_table
+        from ottla.tables.warehouse import Warehouse
+
+        table = await former_table(admin, topic, place.file.topics)
+        doomed = await asyncio.to_thread(found, tables, topic, table)
+        if not doomed:
+            return f"{topic}: there is no table {table}; nothing to do"
+        names = " and ".join(sorted(one.state.table for one in doomed))
+        rows, files = sum(one.rows for one in doomed), sum(one.files for one in doomed)
+        if not yes:
+            fail(f"{topic}: {names} with {rows} rows in {files} files; --yes deletes them")
+        await withdraw(place.bootstrap, topic, None, security=security())
+        await admin.delete_groups([group_of(table)], return_errors=True)
+        warehouse = Warehouse(place.settings.warehouse)
+        gone = sum([await delete(tables, warehouse, one) for one in doomed])
+        return f"{topic}: {names} with {rows} rows are gone, and {gone} files"
+
+    typer.echo(place.with_catalogue(command))
+
+
+@placed
 def reprocess(
     place: Place,
     topic: Topic,
@@ -93,6 +138,7 @@ def reprocess(
         str | None,
         typer.Option(metavar="TIME", help="Only records from this time on: 2026-11-14T08:00Z."),
     ] = None,
+    registry: Registry = None,
 ) -> None:
     """Try dead letters again, after the schema was mended; those that fit become rows.
 
@@ -112,6 +158,7 @@ def reprocess(
     if reason is not None and reason not in reasons:
         raise typer.BadParameter(f"expected one of {', '.join(reasons)}", param_hint="--reason")
     wanted = Wanted(reason, _microseconds(since))
+    place = place.at_registry(registry)
 
     async def command(admin: Admin, tables: TableFormat, found: TopicSettings) -> str:
         from ottla.tables.pointer import publish_current
@@ -120,36 +167,23 @@ def reprocess(
         await check_own(admin, tables, found)
         if not found.has_letters:
             return f"{topic}: values are kept as they are; there are no dead letters"
-        converter = await _converter(place, admin, found)
         [kind] = await admin.describe_configs("topic", topic, ["message.timestamp.type"])
         with TemporaryDirectory(prefix="ottla-table-") as spool:
-            work = Reprocessing(
-                tables,
-                Warehouse(place.settings.warehouse),
-                found,
-                converter,
-                Path(spool),
-                kind.value or "CreateTime",
-            )
-            done = await work.run(wanted)
+            async with place.converter(admin, found) as converter:
+                work = Reprocessing(
+                    tables,
+                    Warehouse(place.settings.warehouse),
+                    found,
+                    converter,
+                    Path(spool),
+                    kind.value or "CreateTime",
+                )
+                done = await work.run(wanted)
         if done.moved or done.left:
             await publish_current(place.bootstrap, tables, found, security=security())
         return f"{topic}: {done.moved} dead letters are rows now, {done.left} still do not fit"
 
     typer.echo(place.with_topic(topic, command))
-
-
-async def _converter(place: Place, admin: Admin, settings: TopicSettings) -> Converter:
-    import asyncio
-
-    from ottla.tables.converting import Converter
-    from ottla.tables.registries import needs_registry, registry_url, schemas_at
-
-    schemas = None
-    if needs_registry(settings):
-        url = await registry_url(place.settings.registry_url, admin.registry_url)
-        schemas = schemas_at(url, security())
-    return await asyncio.to_thread(Converter, settings, schemas)
 
 
 def _microseconds(since: str | None) -> int | None:

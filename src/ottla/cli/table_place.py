@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec
@@ -16,14 +17,16 @@ from ottla.cli.common import (
     Bootstrap,
     Timeout,
     fail,
+    security,
     with_admin,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
     from typing import TypeVar
 
     from ottla.client.admin.admin import Admin
+    from ottla.tables.converting import Converter
     from ottla.tables.format import TableFormat
     from ottla.tables.settings import TablesFile, TopicSettings, WorkerSettings
 
@@ -57,6 +60,14 @@ Namespace = Annotated[
     str | None, typer.Option(metavar="NAME", help="Namespace of the tables. [default: ottla]")
 ]
 
+Registry = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="Schema registry. [default: ottla.table.registry.url, or the one of the brokers]",
+    ),
+]
+
 
 @dataclass(frozen=True)
 class Place:
@@ -66,6 +77,34 @@ class Place:
     timeout: float
     file: TablesFile
     settings: WorkerSettings
+
+    def at_registry(self, url: str | None) -> Place:
+        """The same with the registry that an option names, if it does."""
+        if url is None:
+            return self
+        if not url.startswith(("http://", "https://")):
+            raise typer.BadParameter(
+                f"expected http://HOST:PORT or https://..., got {url!r}", param_hint="--registry"
+            )
+        return replace(self, settings=replace(self.settings, registry_url=url))
+
+    @asynccontextmanager
+    async def converter(self, admin: Admin, settings: TopicSettings) -> AsyncIterator[Converter]:
+        """What makes rows of a topic's records; it may ask a registry."""
+        import asyncio
+
+        from ottla.tables.converting import Converter
+        from ottla.tables.registries import needs_registry, registry_url, schemas_at
+
+        schemas = None
+        if needs_registry(settings):
+            url = await registry_url(self.settings.registry_url, admin.registry_url)
+            schemas = schemas_at(url, security())
+        try:
+            yield await asyncio.to_thread(Converter, settings, schemas)
+        finally:
+            if schemas is not None:
+                await asyncio.to_thread(schemas.close)
 
     def with_topic(
         self, topic: str, command: Callable[[Admin, TableFormat, TopicSettings], Awaitable[T]]
@@ -83,20 +122,28 @@ class Place:
         command: Callable[[Admin, TableFormat, list[TopicSettings]], Awaitable[T]],
     ) -> T:
         """The same with all topics that have one, or with the one that is named."""
-        import asyncio
-
-        from ottla.errors import OttlaError
-        from ottla.tables.iceberg import IcebergTables
         from ottla.tables.topics import enabled_topics
 
-        async def wrapped(admin: Admin) -> T:
+        async def wrapped(admin: Admin, tables: TableFormat) -> T:
             names = None if topic is None else [topic]
             found = await enabled_topics(admin, names, self.file.topics)
             if topic is not None and not found:
                 fail(f"{topic} has no table; set ottla.table.enable=true on the topic")
+            return await command(admin, tables, list(found.values()))
+
+        return self.with_catalogue(wrapped)
+
+    def with_catalogue(self, command: Callable[[Admin, TableFormat], Awaitable[T]]) -> T:
+        """Run a command with the catalogue."""
+        import asyncio
+
+        from ottla.errors import OttlaError
+        from ottla.tables.iceberg import IcebergTables
+
+        async def wrapped(admin: Admin) -> T:
             tables = await asyncio.to_thread(IcebergTables, self.settings)
             try:
-                return await command(admin, tables, list(found.values()))
+                return await command(admin, tables)
             finally:
                 await asyncio.to_thread(tables.close)
 
@@ -198,7 +245,8 @@ def _settings(file: TablesFile, given: dict[str, str | None], *, makes: bool) ->
         where = f"sqlite:///{directory / 'catalog.db'}"
     try:
         registry = file.worker.get("ottla.table.registry.url")
-        return worker_settings(place, where, chosen["namespace"] or "ottla", {}, registry)
+        tier = file.worker.get("ottla.table.tier.url")
+        return worker_settings(place, where, chosen["namespace"] or "ottla", {}, registry, tier)
     except BadTableSetting as error:
         raise typer.BadParameter(str(error), param_hint="--warehouse") from None
 

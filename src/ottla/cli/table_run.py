@@ -8,7 +8,7 @@ import typer
 
 from ottla.cli.common import Json, fail, security, sentences
 from ottla.cli.output import print_json
-from ottla.cli.table_place import Place, placed_for_good, shown_offsets
+from ottla.cli.table_place import Place, Registry, placed_for_good, shown_offsets
 
 if TYPE_CHECKING:
     from ottla.tables.topics import Shard
@@ -37,6 +37,7 @@ def run(
             metavar="PORT", min=0, max=65535, help="Serve /metrics on 127.0.0.1; 0: a free port."
         ),
     ] = None,
+    registry: Registry = None,
     as_json: Json = False,
 ) -> None:
     """Write the tables of topics that have ottla.table.enable=true, until stopped.
@@ -47,6 +48,7 @@ def run(
         ottla table run --warehouse s3://lake/tables --catalog postgresql://db/lake
         ottla table run --once --topics orders
         ottla table run --shard 0/2 --metrics-port 9404
+        ottla table run --bootstrap kafka:9092 --registry http://registry:8081
     """
     import logging
 
@@ -56,6 +58,7 @@ def run(
         raise typer.BadParameter(
             f"expected names such as a,b, got {topics!r}", param_hint="--topics"
         )
+    place = place.at_registry(registry)
     reached = _work(place, names, _shard(shard), metrics_port, once=once)
     if not once:
         return

@@ -1,9 +1,9 @@
 """The table worker as a child of a broker: `python -m ottla.tables`.
 
 Its standard input begins with a line of JSON: the broker's `bootstrap`, `security` as a client's
-properties, and the `warehouse` with its `options`, `catalog`, `namespace`, `nice` and `registry` of
-the worker. The end of the input means that the broker is gone. It prints nothing to standard
-output.
+properties, and the `warehouse` with its `options`, `catalog`, `namespace`, `nice`, `registry` and
+`tier` of the worker. The end of the input means that the broker is gone. It prints nothing to
+standard output.
 """
 
 from __future__ import annotations
@@ -77,6 +77,7 @@ async def _work(told: dict[str, Any]) -> None:
         told["namespace"],
         told["options"],
         told["registry"],
+        told["tier"],
     )
     async with Worker(told["bootstrap"], settings, security=security) as worker:
         await worker.run()

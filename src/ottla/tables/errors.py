@@ -89,5 +89,9 @@ class FileGone(TableError):
     """A data file was deleted after a reader had opened the table."""
 
 
+class FileDamaged(TableError):
+    """A data file cannot be read: it is damaged, gone, or its store does not answer."""
+
+
 class BadStatement(TableError, ValueError):
     """A statement that is not run: no select, or wrong in itself."""

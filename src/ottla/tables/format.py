@@ -208,6 +208,9 @@ class TableFormat(Protocol):
     def rename(self, table: str, name: str) -> None:
         """Give a table another name; its files stay where they are."""
 
+    def drop(self, state: TableState) -> None:
+        """Take the table out of the catalogue, unless it is gone; its files stay."""
+
     def open_file(self, state: TableState, url: str) -> tuple[FileSystem, str]:
         """The file system of a data file, and its path there."""
 

@@ -20,6 +20,7 @@ from pyiceberg.exceptions import (
     NamespaceAlreadyExistsError,
     NoSuchTableError,
     TableAlreadyExistsError,
+    ValidationError,
 )
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import DataFile as ManifestDataFile
@@ -81,6 +82,8 @@ NAMES: Final = "ottla.names"
 _OF_COLUMNS: Final = (AssertCurrentSchemaId, AssertLastAssignedFieldId)
 ID_CHARACTERS: Final = 8
 """Of a topic's id, in the name of its table's directory: 48 bits of it."""
+SHOWN_OF_ERROR: Final = 200
+"""Characters of what the library says about a file."""
 PROPERTIES: Final = {
     "format-version": "2",
     "commit.retry.num-retries": "0",
@@ -243,6 +246,10 @@ class IcebergTables:
         """Give a table another name; its files stay where they are."""
         self._catalog.rename_table(self._name(table), self._name(name))
 
+    def drop(self, state: TableState) -> None:
+        with suppress(NoSuchTableError):
+            self._catalog.drop_table(_table(state).name())
+
     def open_file(self, state: TableState, url: str) -> tuple[FileSystem, str]:
         """The file system of a data file, and its path there."""
         return open_file(_table(state).io, url)
@@ -262,9 +269,13 @@ def open_snapshot(metadata_location: str, properties: Mapping[str, str] | None =
     `properties` are pyiceberg's, for stores that need them (`s3.endpoint` and others). A table that
     was rolled back is read up to where its rows end.
     """
-    table = StaticTable.from_metadata(
-        metadata_location, {"py-io-impl": FILE_IO, **(properties or {})}
-    )
+    try:
+        table = StaticTable.from_metadata(
+            metadata_location, {"py-io-impl": FILE_IO, **(properties or {})}
+        )
+    except (ValidationError, UnicodeDecodeError) as error:
+        why = str(error).partition("\n")[0][:SHOWN_OF_ERROR]
+        raise TableError(f"{metadata_location} is no metadata of an Iceberg table: {why}") from None
     state = _state(table)
     if not state.topic_id:
         raise NotATopicTable(f"{metadata_location} is not a topic's table; read it as it is")

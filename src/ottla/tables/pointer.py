@@ -199,9 +199,13 @@ async def publish_current(
 
 
 async def withdraw(
-    bootstrap: str | Sequence[str], topic: str, topic_id: str, *, security: Security = PLAINTEXT
+    bootstrap: str | Sequence[str],
+    topic: str,
+    topic_id: str | None,
+    *,
+    security: Security = PLAINTEXT,
 ) -> None:
-    """Remove the pointer of a topic if it names the table of a deleted topic of the same name.
+    """Remove the pointer of a topic, unless it names the table of this topic id.
 
     Before that table is renamed: no worker publishes a pointer while the old table is in its way.
     """

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pyarrow.dataset as ds
+
+from ottla.tables.errors import FileDamaged
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    import pyarrow as pa
 
     from ottla.tables.format import DataFile, Offsets, TableFormat, TableState
 
@@ -23,7 +24,10 @@ def scan(
     start: int,
     end: int,
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of one partition with offsets in [start, end), as they lie in files."""
+    """Rows of one partition with offsets in [start, end), as they lie in files.
+
+    `FileDamaged` names a file that cannot be read.
+    """
     wanted = (
         (ds.field("_partition") == number)
         & (ds.field("_offset") >= start)
@@ -32,9 +36,15 @@ def scan(
     for file in files:
         if not may_have(file, number, start, end):
             continue
-        system, path = tables.open_file(state, file.url)
-        read = ds.dataset(path, filesystem=system, format="parquet", partitioning=None)
-        yield from read.to_batches(columns=list(columns), filter=wanted)
+        try:
+            system, path = tables.open_file(state, file.url)
+            read = ds.dataset(path, filesystem=system, format="parquet", partitioning=None)
+            yield from read.to_batches(columns=list(columns), filter=wanted)
+        except (OSError, pa.ArrowInvalid) as error:
+            raise FileDamaged(
+                f"cannot read {file.url}: {error}; if it is damaged or gone, ottla table rebuild "
+                "--files makes it again from the log"
+            ) from error
 
 
 def may_have(file: DataFile, number: int, start: int, end: int) -> bool:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from ottla.metadata.config.types import ConfigValue
 
-WORKER_KEYS: Final = ("warehouse", "catalog", "namespace", "registry.url")
+WORKER_KEYS: Final = ("warehouse", "catalog", "namespace", "registry.url", "tier.url")
 CONVERSION: Final = (
     "headers",
     "keep.value",
@@ -103,6 +103,8 @@ class WorkerSettings:
     namespace: str = "ottla"
     registry_url: str | None = None
     """Where schemas are, if the brokers do not say."""
+    tier: StoreLocation | None = None
+    """Where the brokers' tiered segments are, for records that only that store has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,15 +197,21 @@ def worker_settings(
     namespace: str,
     options: Mapping[str, str],
     registry_url: str | None = None,
+    tier_url: str | None = None,
 ) -> WorkerSettings:
-    """The worker's settings; `options` are `rsm.config.*` keys of the store, such as `endpoint`."""
-    try:
-        location = parse_location({"rsm.config.url": warehouse, **options})
-    except BadLocation as error:
-        raise BadTableSetting(str(error).replace("rsm.config.url", f"{PREFIX}warehouse")) from None
+    """The worker's settings; `options` are `rsm.config.*` keys of stores, such as `endpoint`."""
+    location = _location("warehouse", warehouse, options)
     if location.kind == "memory":
         raise BadTableSetting(f"{PREFIX}warehouse: memory: is not seen by readers")
-    return WorkerSettings(location, catalog, namespace, registry_url)
+    tier = None if tier_url is None else _location("tier.url", tier_url, options)
+    return WorkerSettings(location, catalog, namespace, registry_url, tier)
+
+
+def _location(key: str, url: str, options: Mapping[str, str]) -> StoreLocation:
+    try:
+        return parse_location({"rsm.config.url": url, **options})
+    except BadLocation as error:
+        raise BadTableSetting(str(error).replace("rsm.config.url", PREFIX + key)) from None
 
 
 def read_tables_file(path: Path) -> TablesFile:

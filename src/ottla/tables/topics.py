@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
 from ottla.metadata.config.table_keys import PREFIX
+from ottla.metadata.names import table_name
 from ottla.tables.errors import BadTableSetting, TablePaused
 from ottla.tables.names import dead_letter_table, topic_id_text
 from ottla.tables.position import replaced
@@ -80,6 +81,24 @@ async def enabled_topics(
         if settings is not None:
             found[listed.name] = settings
     return found
+
+
+async def former_table(admin: Admin, topic: str, overrides: Mapping[str, Mapping[str, str]]) -> str:
+    """The table's name of a topic that is deleted, or not kept as a table any more.
+
+    `BadTableSetting` while it is: a worker would make the table again.
+    """
+    if await enabled_topics(admin, [topic], overrides):
+        raise BadTableSetting(
+            f"{topic} is kept as a table; first set ottla.table.enable=false on the topic, or stop "
+            "the worker and set it in its file of settings"
+        )
+    key = f"{PREFIX}name"
+    name = overrides.get(topic, {}).get(key)
+    if name is None and any(one.name == topic for one in await admin.list_topics()):
+        entries = await admin.describe_configs("topic", topic)
+        name = next((one.value for one in entries if one.name == key), None)
+    return name or table_name(topic)
 
 
 async def look(admin: Admin, settings: TopicSettings, *, is_new: bool) -> LogView:

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from ottla.cli.whole import app
 from ottla.client.admin.admin import Admin
+from ottla.tables.pointer import read_pointers
 from ottla.tables.worker import Worker
 from tests.support.tables import Place, places
 
@@ -39,14 +40,7 @@ async def _filled(place: Place) -> None:
 
 
 def run(place: Place, *args: str) -> Result:
-    return CliRunner().invoke(
-        app,
-        [
-            "table", *args, "--bootstrap", place.bootstrap,
-            "--warehouse", f"file://{place.directory}/w",
-            "--catalog", f"sqlite:///{place.directory}/catalog.db",
-        ],
-    )  # fmt: skip
+    return place.command(*args)
 
 
 def value(place: Place, *args: str) -> Any:
@@ -101,6 +95,46 @@ def test_case_67_a_hole_is_something_wrong(place: Place) -> None:
     assert (status.exit_code, "1 holes" in status.stderr) == (1, True)
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("how", ["--replay", "--accept"])
+def test_case_52_readers_see_at_once_how_a_table_goes_on(place: Place, how: str) -> None:
+    """Fault: the pointer came with the next round."""
+    run(place, "run", "--once", "--topics", place.topic)
+    older = place.state().snapshot
+    asyncio.run(place.fill([b"e"]))
+    run(place, "run", "--once", "--topics", place.topic)
+    handle: Any = place.state().handle
+    handle.manage_snapshots().rollback_to_snapshot(older).commit()
+    assert "goes on at" in run(place, "resume", place.topic, how).stdout
+    pointer = asyncio.run(read_pointers(place.bootstrap))[place.topic]
+    assert pointer.metadata_location == place.state().metadata_location
+    assert pointer.position == {0: 3 if how == "--replay" else 4, 1: 1}
+
+
+@pytest.mark.long
+def test_case_96_columns_are_proposed_for_json_values(place: Place) -> None:
+    values = [b'{"shop":"a","n":1}', b'{"shop":"b","n":"x","note":null}', b"{", None]
+    asyncio.run(place.fill([*values, b'{"late":true}']))
+    args = ["table", "infer", place.topic, "--bootstrap", place.bootstrap]
+    told = CliRunner().invoke(app, args)
+    assert (told.exit_code, told.stdout) == (
+        0,
+        "shop string, n string, note string, late boolean\n",
+    )
+    said = " ".join(told.stderr.split())
+    assert "5 of 8 values are no JSON objects" in said
+    assert "optional, of 3 values: shop (in 2), n (in 2), note (in 0), late (in 1)" in said
+    assert "read as text: n" in said
+    found = json.loads(CliRunner().invoke(app, [*args, "--json"]).stdout)
+    assert (found["objects"], found["others"]) == (3, 5)
+    assert found["columns"][1] == {"name": "n", "type": "string", "values": 2, "mixed": True}
+    # Of each partition the newest ones.
+    few = json.loads(CliRunner().invoke(app, [*args, "--json", "--sample", "2"]).stdout)
+    assert (few["ddl"], few["objects"], few["others"]) == ("late boolean", 1, 1)
+    nothing = CliRunner().invoke(app, ["table", "infer", "no-such", "--bootstrap", place.bootstrap])
+    assert (nothing.exit_code, "no-such" in nothing.stderr) == (1, True)
+
+
 @pytest.mark.parametrize(
     ("args", "code", "said"),
     [
@@ -110,6 +144,8 @@ def test_case_67_a_hole_is_something_wrong(place: Place) -> None:
         (["resume", "t"], 2, "--replay or --accept"),
         (["reprocess", "t", "--reason", "bogus"], 2, "expected one of not_framed"),
         (["run", "--once", "--config", "/no/such.toml"], 2, "cannot read"),
+        (["run", "--once", "--registry", "registry:8081"], 2, "expected http://HOST:PORT"),
+        (["rebuild", "t", "--files", "a,"], 2, "expected names such as a,b"),
     ],
 )
 def test_wrong_use_is_told(place: Place, args: list[str], code: int, said: str) -> None:

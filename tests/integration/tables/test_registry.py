@@ -308,6 +308,42 @@ async def test_a_table_on_a_broker_that_does_not_know_its_keys_tells_how_to_read
     assert table.to_arrow(["a"]).to_pydict() == {"a": [1, 2]}
 
 
+def test_the_registry_of_another_cluster_is_named_by_an_option(
+    broker: EmbeddedBroker, ottla_broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    place = next(places(ottla_broker.bootstrap, tmp_path))
+    one = asyncio.run(Subject(broker, place).add(ONE))
+    asyncio.run(place.create(**REGISTRY))
+    asyncio.run(place.fill([written(one, ONE, amount=1)]))
+    args = ["run", "--once", "--topics", place.topic]
+    told = place.command(*args)
+    assert (told.exit_code, "the brokers do not say" in told.stderr) == (1, True)
+    told = place.command(*args, "--registry", broker.registry_url)
+    assert told.exit_code == 0, told.stderr
+    assert rows(place, "amount", "_schema_id") == [(1, one)]
+
+
+def test_rows_are_made_again_with_the_columns_of_all_schemas(
+    place: Place, subject: Subject
+) -> None:
+    one = asyncio.run(subject.add(ONE))
+    asyncio.run(place.create())
+    asyncio.run(place.fill([written(one, ONE, amount=1)]))
+    two = asyncio.run(subject.add(TWO))
+    asyncio.run(place.fill([written(two, TWO, amount=2**40, shop="b"), b"junk"]))
+    asyncio.run(place.run_once())
+    asyncio.run(alter(place, value_format="registry"))
+    told = place.command("rebuild", place.topic, "--json")
+    assert told.exit_code == 0, told.stderr
+    assert json.loads(told.stdout) == {"files": 1, "rows": 3, "kept": 1, "left": []}
+    assert rows(place, "_offset", "amount", "shop", "_schema_id") == [
+        (0, 1, None, one), (1, 2**40, "b", two), (2, None, None, None),
+    ]  # fmt: skip
+    assert place.state().next == {0: 3}
+    asyncio.run(place.fill([written(two, TWO, amount=5, shop="c")]))
+    assert asyncio.run(place.run_once()) == {0: 4}
+
+
 async def test_pointers_that_do_not_come_are_an_error(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,7 +7,16 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from pyiceberg.manifest import (
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestContent,
+    ManifestWriterV2,
+)
+from pyiceberg.typedef import Record
 from pyiceberg.types import StringType
 
 from ottla.broker.hosting.cleaner import Cleaner
@@ -25,7 +34,7 @@ from ottla.tables.inspecting import verify
 from ottla.tables.pointer import read_pointers
 from ottla.tables.position import resumption
 from ottla.tables.settings import topic_settings
-from ottla.tables.worker import TableTask
+from ottla.tables.table_task import TableTask
 from tests.support.clocks import ManualClock
 from tests.support.log_batches import batch_of
 from tests.support.tables import DAY, Place
@@ -225,6 +234,45 @@ async def test_case_52_a_rollback_pauses_until_somebody_decides(place: Place) ->
     tables.close()
     assert await place.run_once() == {0: 3}
     assert place.values() == [b"one", b"two", b"three"]
+
+
+def delete_by_equality(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Delete the row of offset 0 as engines do that merge when they read; pyiceberg cannot."""
+    handle: Any = place.state().handle
+    path = place.directory / "w/deletes.parquet"
+    offset = handle.schema().find_field("_offset").field_id
+    field = pa.field("_offset", pa.int64(), metadata={"PARQUET:field_id": str(offset)})
+    pq.write_table(pa.table([pa.array([0])], schema=pa.schema([field])), path)
+    file = DataFile.from_args(
+        content=DataFileContent.EQUALITY_DELETES,
+        file_path=f"file://{path}",
+        file_format=FileFormat.PARQUET,
+        partition=Record(),
+        record_count=1,
+        file_size_in_bytes=path.stat().st_size,
+        equality_ids=[offset],
+        spec_id=handle.metadata.default_spec_id,
+    )
+    with monkeypatch.context() as patched:
+        patched.setattr(ManifestWriterV2, "content", lambda _: ManifestContent.DELETES)
+        with handle.transaction() as change, change.update_snapshot().fast_append() as append:
+            append.append_data_file(file)
+
+
+@pytest.mark.long
+async def test_case_53_delete_files_of_others_pause_the_table(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await place.create(ottla_table_partition="none")
+    await place.fill([b"one", b"two"])
+    await place.run_once()
+    delete_by_equality(place, monkeypatch)
+    await place.fill([b"three"])
+    with pytest.raises(TablePaused, match="ForeignDeletes"):
+        await place.run_once()
+    assert place.state().next == {0: 2}
+    with pytest.raises(TablePaused, match="ForeignDeletes"):
+        open_snapshot(place.state().metadata_location)
 
 
 class Killed(BaseException):

@@ -98,7 +98,13 @@ def test_the_worker_is_told_where_its_tables_are(
     assert (told["warehouse"], told["catalog"]) == (warehouse, catalog)
     assert (told["namespace"], told["nice"]) == ("ottla", 10)
     assert told["options"] == {"rsm.config.region": "x"}
+    assert told["tier"] is None
     json.dumps(told)
+
+
+def test_case_45_the_worker_is_told_where_tiered_segments_are() -> None:
+    sets = ["remote.log.storage.system.enable=true", "rsm.config.url=s3://b/p"]
+    assert settings_of(load_broker_config(sets=sets), Path("/data"))["tier"] == "s3://b/p"
 
 
 def test_the_worker_is_told_absolute_places_of_a_relative_directory(

@@ -69,6 +69,7 @@ def settings_of(config: BrokerConfig, root: Path) -> dict[str, object]:
     registry = config.parsed("ottla.table.registry.url")
     return {
         "registry": None if registry is None else str(registry),
+        "tier": url if config.get_bool("remote.log.storage.system.enable") else None,
         "warehouse": str(config.parsed("ottla.table.warehouse") or shared),
         "catalog": str(config.parsed("ottla.table.catalog") or f"sqlite:///{root}/tables.db"),
         "namespace": config.get_str("ottla.table.namespace"),
