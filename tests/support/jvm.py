@@ -106,7 +106,7 @@ def why_no_jvm() -> str | None:
 @functools.cache
 def _resolved() -> str | NoJvm:
     try:
-        _check_java()
+        check_java()
         return f"{_jars()}/*"
     except NoJvm as missing:
         return missing
@@ -120,7 +120,8 @@ def needed_classpath() -> str:
     return found
 
 
-def _check_java() -> None:
+def check_java() -> None:
+    """Raise NoJvm without a JDK that is new enough."""
     for program in ("java", "javac"):
         if shutil.which(program) is None:
             raise NoJvm(f"Apache Kafka needs a JDK, and there is no {program} here")
@@ -155,15 +156,16 @@ def cached(name: str) -> Iterator[tuple[Path, Path | None]]:
 def _jars() -> Path:
     with cached("jars") as (jars, filling):
         if filling is not None:
-            _download(filling)
+            download(SOURCES / "pom.xml", filling)
     return jars
 
 
-def _download(into: Path) -> None:
+def download(pom: Path, into: Path) -> None:
+    """Copy the jars that a pom.xml names, and all that they need."""
     if shutil.which("mvn") is None:
         raise NoJvm("Apache Kafka comes through Maven, and there is no mvn here")
     command = [
-        *("mvn", "-q", "-B", "-f", str(SOURCES / "pom.xml")),
+        *("mvn", "-q", "-B", "-f", str(pom)),
         *("dependency:copy-dependencies", "-DincludeScope=runtime"),
         *(f"-Dkafka.version={KAFKA_VERSION}", f"-DoutputDirectory={into}"),
     ]
