@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from unittest import mock
 
 from ottla.broker.access import authentication
-from ottla.broker.access.door import Door, Guard
+from ottla.broker.access.door import Door
+from ottla.broker.access.guard import Guard
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -2,14 +2,21 @@
 
 The token is `[authzid] NUL authcid NUL password`. A server checks the password against the user's
 SCRAM credential, so that one credential serves all mechanisms: that takes milliseconds and comes
-out as `Work`. A password that was right is remembered for ten minutes as a keyed digest, so that
-clients that reconnect cost microseconds.
+out as `Work`.
+
+- After a right password a fast verifier of it is kept in memory (`Verifiers`). From then on a
+  password of this user is right exactly if its verifier is the same, so neither right nor wrong
+  ones are hashed slowly.
+- The password of a user that does not exist is not hashed at all.
+- So the time of a check tells who exists and who has logged in before. The caller must not let it
+  be seen: answers to failures leave at a time that was fixed when the request came (`refusals` in
+  the broker).
 """
 
 from __future__ import annotations
 
 import hmac
-from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from ottla.security.scram import ScramCredential, is_password
 from ottla.security.steps import Failure, Step, Success, Work, name_fault
@@ -27,92 +34,92 @@ MECHANISM_NAMES: Final = (SCRAM_SHA_512, SCRAM_SHA_256, PLAIN, OAUTHBEARER)
 MAX_NAME_BYTES: Final = 255
 MAX_PASSWORD_BYTES: Final = 1024
 """Longer ones would make a stranger's login dear."""
-REMEMBERED_SECONDS: Final = 600.0
-MAX_REMEMBERED: Final = 10_000
-"""About 3 MB; the oldest goes first."""
+MAX_VERIFIERS: Final = 10_000
+"""About 4 MB; the one that was made first goes first, and costs its user one slow check more."""
 
 
-class _Remembered(NamedTuple):
-    digest: bytes
-    until: float
+class Verifiers:
+    """Fast verifiers of passwords that were right, under a key that dies with the process.
 
-
-class RememberedPasswords:
-    """Digests of passwords that were right, by user, under a key that dies with the process.
-
-    The digest includes the credential: after a changed password it does not fit any more.
+    A verifier is HMAC-SHA256 of the credential's stored key and the password. It belongs to this
+    very credential: one with another salt or password has none until its password was right.
     """
 
-    def __init__(self, key: bytes, clock: Callable[[], float]) -> None:
+    def __init__(self, key: bytes) -> None:
         self._key = key
-        self._clock = clock
-        self._known: dict[str, _Remembered] = {}
+        self._known: dict[tuple[str, bytes], bytes] = {}
 
     def __len__(self) -> int:
         return len(self._known)
 
-    def has(self, name: str, credential: ScramCredential, password: str) -> bool:
-        """Whether this password was right for this credential within the last ten minutes."""
-        digest = self._digest(credential, password)
-        known = self._known.get(name)
-        if known is None or self._clock() >= known.until:
-            return False
-        return hmac.compare_digest(known.digest, digest) and credential.is_known
+    def verdict(self, name: str, credential: ScramCredential, password: str) -> bool | None:
+        """Whether this is the password of the credential; None if there is no verifier."""
+        known = self._known.get((name, credential.stored_key))
+        if known is None:
+            return None
+        return hmac.compare_digest(known, self._made(credential, password))
 
     def keep(self, name: str, credential: ScramCredential, password: str) -> None:
-        """Remember that the password was right."""
-        self._known.pop(name, None)
-        if len(self._known) >= MAX_REMEMBERED:
+        """Remember the password, which was right."""
+        if len(self._known) >= MAX_VERIFIERS:
             del self._known[next(iter(self._known))]
-        until = self._clock() + REMEMBERED_SECONDS
-        self._known[name] = _Remembered(self._digest(credential, password), until)
+        self._known[name, credential.stored_key] = self._made(credential, password)
 
-    def _digest(self, credential: ScramCredential, password: str) -> bytes:
+    def forget(self, is_outdated: Callable[[str], bool]) -> None:
+        """Drop the verifiers of users of these names: their credentials have changed."""
+        for key in [key for key in self._known if is_outdated(key[0])]:
+            del self._known[key]
+
+    def _made(self, credential: ScramCredential, password: str) -> bytes:
         # The stored key has one length for each mechanism, so that nothing can shift.
-        return hmac.digest(self._key, credential.stored_key + password.encode(), "sha512")
+        return hmac.digest(self._key, credential.stored_key + password.encode(), "sha256")
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("remembered passwords are not pickled")
+        raise TypeError("verifiers of passwords are not pickled")
 
 
 class PlainServer:
-    """The server's side; `credential_of` has an answer for every name, made up if need be."""
+    """The server's side; `credential_of` has None for users that do not exist."""
 
     def __init__(
-        self, credential_of: Callable[[str], ScramCredential], remembered: RememberedPasswords
+        self, credential_of: Callable[[str], ScramCredential | None], verifiers: Verifiers
     ) -> None:
         self._credential_of = credential_of
-        self._remembered = remembered
+        self._verifiers = verifiers
         self._ended = False
 
     def step(self, token: bytes) -> Step:
-        """Success for a remembered password, else Work that tells."""
+        """The verdict if it is known at once, else Work that tells."""
         if self._ended:
             return Failure("message after the end of the exchange")
         self._ended = True
         found = _parsed(token)
         if isinstance(found, Failure):
             return found
-        return password_step(*found, self._credential_of, self._remembered)
+        return password_step(*found, self._credential_of, self._verifiers)
 
 
 def password_step(
     name: str,
     password: str,
-    credential_of: Callable[[str], ScramCredential],
-    remembered: RememberedPasswords,
+    credential_of: Callable[[str], ScramCredential | None],
+    verifiers: Verifiers,
 ) -> Success | Failure | Work:
     """Check a name and a password, as PLAIN and HTTP's Basic do."""
     credential = credential_of(name)
-    if remembered.has(name, credential, password):
-        return Success(name)
+    if credential is None:
+        return Failure("unknown user", name)
+    is_right = verifiers.verdict(name, credential, password)
+    if is_right is not None:
+        return Success(name) if is_right else Failure("wrong password", name)
 
     def then(fits: bool) -> Step:
         if not fits:
-            return Failure("wrong password" if credential.is_known else "unknown user", name)
-        if not credential.is_same(credential_of(name)):
+            return Failure("wrong password", name)
+        current = credential_of(name)
+        if current is None or not credential.is_same(current):
             return Failure("credential changed within the exchange", name)
-        remembered.keep(name, credential, password)
+        verifiers.keep(name, credential, password)
         return Success(name)
 
     return Work(lambda: is_password(credential, password), then)

@@ -25,7 +25,7 @@ from ottla.client.errors import (
 )
 from ottla.client.security import Security, Token
 from ottla.security.contexts import server_context
-from ottla.security.mechanisms import PlainServer, RememberedPasswords
+from ottla.security.mechanisms import PlainServer, Verifiers
 from ottla.security.oauthbearer import BadToken, GoodToken, OAuthBearerServer
 from ottla.security.scram import (
     MECHANISMS,
@@ -92,7 +92,7 @@ class SaslBroker(ScriptedBroker):
         elif name == "PLAIN":
             self._mechanism = PlainServer(
                 lambda user: self._credential(user, "SCRAM-SHA-256"),
-                RememberedPasswords(b"key", time.monotonic),
+                Verifiers(b"key"),
             )
         else:
             self._mechanism = OAuthBearerServer(

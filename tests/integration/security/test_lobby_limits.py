@@ -251,10 +251,10 @@ def test_only_a_login_ends_the_delays(tls_files: TlsFiles) -> None:
             log_in(raw, "PLAIN", "alice", "wrong")
         with RawTlsClient(bootstrap(broker, "SSL"), tls_files.ca) as raw:
             raw.ask("api_versions", 3, NAMED)
-        assert run_in(broker, lambda node: len(node.services.door._failures)) == 1
+        assert run_in(broker, lambda node: len(node.services.door._refusals._failures)) == 1
         with RawClient(bootstrap(broker, SASL)) as raw:
             log_in(raw, "PLAIN", "alice", USERS["alice"])
-        assert run_in(broker, lambda node: len(node.services.door._failures)) == 0
+        assert run_in(broker, lambda node: len(node.services.door._refusals._failures)) == 0
 
 
 def test_the_limits_of_a_listener_are_altered_while_the_broker_runs() -> None:
@@ -283,7 +283,7 @@ def test_case_33_a_client_in_a_failure_loop_is_slowed_down() -> None:
         way = Way(where, SASL, "PLAIN", "alice", "wrong")
         quick = {"reconnect.backoff.ms": 1, "reconnect.backoff.max.ms": 1}
         producer = confluent_kafka.Producer(confluent_settings(way) | quick)
-        failures = run_in(broker, lambda node: node.services.door._failures)
+        failures = run_in(broker, lambda node: node.services.door._refusals._failures)
         deadline = time.monotonic() + 120  # librdkafka pauses as it likes
         while True:
             producer.poll(0.1)

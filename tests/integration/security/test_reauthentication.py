@@ -16,7 +16,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 import ottla
-from ottla.broker.access.door import Guard
+from ottla.broker.access.guard import Guard
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema.metadata import MetadataRequest
 from tests.support.door_clients import (

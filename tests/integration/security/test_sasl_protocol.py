@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ottla.metadata.changes.security import SetScramCredential
 from ottla.security.scram import MECHANISMS as SCRAM
 from ottla.security.scram import salted_password
 from ottla.wire.error_codes import ErrorCode
@@ -23,7 +24,15 @@ from ottla.wire.schema.metadata import MetadataRequest
 from ottla.wire.schema.produce import ProduceRequest
 from ottla.wire.schema.sasl_authenticate import SaslAuthenticateRequest
 from ottla.wire.schema.sasl_handshake import SaslHandshakeRequest
-from tests.support.doors import USERS, bootstrap, delete_user, guarded_broker, node_of, set_user
+from tests.support.doors import (
+    USERS,
+    bootstrap,
+    delete_user,
+    guarded_broker,
+    node_of,
+    set_user,
+    stored,
+)
 from tests.support.names import fresh
 from tests.support.raw_client import RawClient, batch
 from tests.support.sasl_client import authenticate, handshake, log_in, plain_token, scram_client
@@ -344,7 +353,9 @@ def test_case_32_passwords_are_hashed_by_two_threads_and_not_by_the_loop(
         clients = [stack.enter_context(RawClient(where)) for _ in range(40)]
         for client in clients:
             handshake(client, "PLAIN")
-        token = SaslAuthenticateRequest(plain_token("alice", "wrong"))
+        # alice has logged in: her passwords are not hashed any more.
+        set_user(broker, "dora", "one")
+        token = SaslAuthenticateRequest(plain_token("dora", "wrong"))
         for client in clients:
             client.send("sasl_authenticate", 2, token)
         assert works(other)
@@ -352,3 +363,53 @@ def test_case_32_passwords_are_hashed_by_two_threads_and_not_by_the_loop(
             assert client.receive("sasl_authenticate", 2)[1].error_code == FAILED
     assert 1 <= len(names) <= 2
     assert all(name.startswith("ottla-password") for name in names)
+
+
+def test_case_46_a_password_that_changes_while_it_is_checked_is_refused(
+    broker: ottla.EmbeddedBroker,
+) -> None:
+    node = node_of(broker)
+    door = node.services.door
+    assert door is not None
+    work = door.work
+    changes = [
+        SetScramCredential("erin", one, stored("erin", "two", one)) for one in MECHANISMS[1:]
+    ]
+
+    async def changed(call: Any) -> Any:
+        result = await work(call)
+        await node.cluster.change(*changes)
+        return result
+
+    set_user(broker, "erin", "one")
+    where = bootstrap(broker, SASL)
+    with pytest.MonkeyPatch.context() as patch, RawClient(where) as raw:
+        patch.setattr(door, "work", changed)
+        assert log_in(raw, "PLAIN", "erin", "one").error_code == FAILED
+    with RawClient(where) as raw:
+        assert log_in(raw, "PLAIN", "erin", "one").error_code == FAILED
+    with RawClient(where) as raw:
+        assert log_in(raw, "PLAIN", "erin", "two").error_code == 0
+
+
+def test_case_46_the_verifier_of_a_changed_or_deleted_user_is_forgotten(
+    broker: ottla.EmbeddedBroker,
+) -> None:
+    where = bootstrap(broker, SASL)
+    door = node_of(broker).services.door
+    assert door is not None
+
+    def log_in_as(password: str) -> int:
+        with RawClient(where) as raw:
+            return int(log_in(raw, "PLAIN", "frank", password).error_code)
+
+    def known() -> int:
+        return sum(name == "frank" for name, _ in door.verifiers._known)
+
+    set_user(broker, "frank", "one")
+    assert [log_in_as("one"), known()] == [0, 1]
+    set_user(broker, "frank", "two")
+    assert known() == 0
+    assert [log_in_as("one"), known(), log_in_as("two"), known()] == [FAILED, 0, 0, 1]
+    delete_user(broker, "frank")
+    assert [known(), log_in_as("two")] == [0, FAILED]

@@ -1,12 +1,15 @@
-"""The door's timer, without a socket."""
+"""The door's timers, without a socket."""
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 from ottla.broker.access.door import Door
 from ottla.broker.access.lobby import Lobby
+from ottla.broker.access.refusals import Refusals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,3 +60,20 @@ def test_a_timer_that_is_due_does_not_tell_when() -> None:
     ]
     door.arrived(Visitor())
     assert len(loop.timers) == 2
+
+
+async def test_an_answer_that_is_dropped_waits_no_longer() -> None:
+    door: Any = Door.__new__(Door)
+    door._loop = asyncio.get_running_loop()
+    door._refusals, door._held_back = Refusals(most=1), {}
+    door.audit, door.failed_authentications = mock.Mock(), 0
+    with door.attempt("10.0.0.7", 3600.0) as first:
+        held = asyncio.create_task(door.failed(mock.Mock(), first, "wrong password", "alice"))
+        while not door._held_back:  # noqa: ASYNC110  # nobody tells
+            await asyncio.sleep(0)
+        with door.attempt("10.0.0.8", 0.0) as second:
+            await held
+            assert first.is_dropped
+            await door.failed(mock.Mock(), second, "unknown user", "bob")
+            assert not second.is_dropped
+    assert (len(door._refusals), door._held_back) == (0, {})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from base64 import b64encode
+from contextlib import contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -13,14 +14,14 @@ import pytest
 
 from ottla.broker.access.http_callers import HttpCallers, Proofs
 from ottla.broker.access.oauth import OAuthSettings, TokenJudge
-from ottla.broker.access.session import NotWelcome
+from ottla.broker.access.refusals import Attempt
 from ottla.broker.access.throttling import Throttling
 from ottla.http.messages import Answer, Refused, Request
 from ottla.metadata.config.broker import load_broker_config
 from ottla.metadata.security.quotas import REQUEST_PERCENTAGE, USER
 from ottla.registry.forwarding import signed
 from ottla.security.certificates import Authority
-from ottla.security.mechanisms import RememberedPasswords
+from ottla.security.mechanisms import Verifiers
 from ottla.security.principal import MappingRules
 from ottla.security.scram import SHA_512, make_credential
 from tests.support.clocks import ManualClock
@@ -28,7 +29,7 @@ from tests.support.tokens import AUDIENCE, ISSUER, claims, key_set, signer
 from tests.unit.broker.test_quotas import image
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 NOW = 1_000_000_000.0
 KEY = b"k" * 32
@@ -44,15 +45,18 @@ class Door:
         self.forgiven: list[str] = []
         self.forwarding_key = KEY
         self.clock = ManualClock(int(NOW * 1000))
-        self.remembered = RememberedPasswords(b"x", lambda: 0.0)
+        self.verifiers = Verifiers(b"x")
         self.credentials = SimpleNamespace(plain=lambda *_, **__: CREDENTIAL)
         self.is_full = False
 
-    async def failed(self, _peer: Any, delay: float, reason: str, user: str) -> None:
-        if self.is_full:
-            raise NotWelcome("fewer failures", 1024, "authentication")
-        assert delay == 0.25
-        self.failures.append((reason, user))
+    @contextmanager
+    def attempt(self, host: str, delay: float) -> Iterator[Attempt]:
+        yield Attempt(host, 0.0, delay, is_dropped=self.is_full)
+
+    async def failed(self, _peer: Any, attempt: Attempt, reason: str, user: str) -> None:
+        assert attempt.delay == 0.25
+        if not attempt.is_dropped:
+            self.failures.append((reason, user))
 
     def forgive(self, host: str) -> None:
         self.forgiven.append(host)

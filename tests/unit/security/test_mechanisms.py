@@ -8,19 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ottla.security import scram
 from ottla.security.mechanisms import (
-    MAX_REMEMBERED,
-    REMEMBERED_SECONDS,
+    MAX_VERIFIERS,
     PlainClient,
     PlainServer,
-    RememberedPasswords,
+    Verifiers,
 )
 from ottla.security.scram import (
     MIN_ITERATIONS,
     SHA_256,
     SHA_512,
     ScramCredential,
-    fake_credential,
     make_credential,
 )
 from ottla.security.steps import Failure, Success, Work
@@ -28,57 +27,64 @@ from ottla.security.steps import Failure, Success, Work
 ALICE = make_credential(SHA_512, "secret", b"salt of alice", MIN_ITERATIONS)
 
 
-def credential_of(name: str) -> ScramCredential:
-    if name == "alice":
-        return ALICE
-    return fake_credential(b"cluster", SHA_512, name, 24, MIN_ITERATIONS)
+def credential_of(name: str) -> ScramCredential | None:
+    return ALICE if name == "alice" else None
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def remembered(clock: Clock | None = None) -> RememberedPasswords:
-    return RememberedPasswords(b"process key", clock or Clock())
+def verifiers() -> Verifiers:
+    return Verifiers(b"process key")
 
 
 def test_the_right_password_is_work_once() -> None:
-    clock = Clock()
-    known = remembered(clock)
+    known = verifiers()
     token = PlainClient("alice", "secret").first()
     assert token == b"\0alice\0secret"
     work = PlainServer(credential_of, known).step(token)
     assert isinstance(work, Work)
     assert work.finish() == Success("alice")
     assert PlainServer(credential_of, known).step(token) == Success("alice")
-    clock.now = REMEMBERED_SECONDS
-    assert isinstance(PlainServer(credential_of, known).step(token), Work)
 
 
-def test_a_remembered_password_ends_with_its_credential() -> None:
-    known = remembered()
+def test_a_verifier_belongs_to_one_credential() -> None:
+    known = verifiers()
     known.keep("alice", ALICE, "secret")
     changed = make_credential(SHA_512, "secret", b"another salt", MIN_ITERATIONS)
-    assert known.has("alice", ALICE, "secret")
-    assert not known.has("alice", changed, "secret")
-    assert not known.has("alice", ALICE, "secres")
-    assert not known.has("bob", ALICE, "secret")
+    assert known.verdict("alice", ALICE, "secret") is True
+    assert known.verdict("alice", ALICE, "secres") is False
+    assert known.verdict("alice", changed, "secret") is None
+    assert known.verdict("bob", ALICE, "secret") is None
+    known.forget(lambda name: name == "bob")
+    assert len(known) == 1
+    known.forget(lambda name: name == "alice")
+    assert known.verdict("alice", ALICE, "secret") is None
 
 
-def test_a_wrong_password_and_an_unknown_user_are_the_same_work_case_26() -> None:
-    for token, reason in (
-        (b"\0alice\0wrong", "wrong password"),
-        (b"\0nobody\0secret", "unknown user"),
+def test_case_32_no_password_is_hashed_of_users_that_are_unknown_or_have_logged_in(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Fault: each wrong password took milliseconds of a thread, and the loop waited for the GIL."""
+    known = verifiers()
+    known.keep("alice", ALICE, "secret")
+
+    def never(*_: object) -> bytes:
+        raise AssertionError("hashed")
+
+    monkeypatch.setattr(scram, "salted_password", never)
+    for token, outcome in (
+        (b"\0alice\0secret", Success("alice")),
+        (b"\0alice\0wrong", Failure("wrong password")),
+        (b"\0nobody\0secret", Failure("unknown user")),
     ):
-        known = remembered()
-        work = PlainServer(credential_of, known).step(token)
-        assert isinstance(work, Work)
-        assert work.finish() == Failure(reason)
-        assert len(known) == 0
+        assert PlainServer(credential_of, known).step(token) == outcome
+    assert isinstance(PlainServer(credential_of, verifiers()).step(b"\0alice\0wrong"), Work)
+
+
+def test_a_wrong_password_leaves_no_verifier() -> None:
+    known = verifiers()
+    work = PlainServer(credential_of, known).step(b"\0alice\0wrong")
+    assert isinstance(work, Work)
+    assert work.finish() == Failure("wrong password")
+    assert len(known) == 0
 
 
 @pytest.mark.parametrize(
@@ -99,17 +105,17 @@ def test_a_wrong_password_and_an_unknown_user_are_the_same_work_case_26() -> Non
     ],
 )
 def test_messages_that_are_refused_case_31(token: bytes, reason: str) -> None:
-    assert PlainServer(credential_of, remembered()).step(token) == Failure(reason)
+    assert PlainServer(credential_of, verifiers()).step(token) == Failure(reason)
 
 
 def test_the_authorization_id_may_repeat_the_user_case_31() -> None:
-    work = PlainServer(credential_of, remembered()).step(b"alice\0alice\0secret")
+    work = PlainServer(credential_of, verifiers()).step(b"alice\0alice\0secret")
     assert isinstance(work, Work)
     assert work.finish() == Success("alice")
 
 
 def test_an_exchange_is_one_message() -> None:
-    server = PlainServer(credential_of, remembered())
+    server = PlainServer(credential_of, verifiers())
     server.step(b"\0alice\0secret")
     assert isinstance(server.step(b"\0alice\0secret"), Failure)
     assert isinstance(PlainClient("alice", "secret").step(b"more"), Failure)
@@ -118,25 +124,32 @@ def test_an_exchange_is_one_message() -> None:
 
 @given(st.binary(max_size=64))
 def test_any_bytes_get_an_answer(token: bytes) -> None:
-    assert isinstance(PlainServer(credential_of, remembered()).step(token), Failure | Work)
+    assert isinstance(PlainServer(credential_of, verifiers()).step(token), Failure | Work)
 
 
-def test_what_is_remembered_is_bounded() -> None:
-    known = remembered()
+def test_verifiers_are_bounded() -> None:
+    known = verifiers()
     small = ScramCredential(SHA_256, b"", 4096, b"", b"")
-    for number in range(MAX_REMEMBERED + 5):
+    for number in range(MAX_VERIFIERS + 5):
         known.keep(f"user-{number}", small, "x")
-    assert len(known) == MAX_REMEMBERED
-    assert not known.has("user-4", small, "x")
-    assert known.has("user-5", small, "x")
+    assert len(known) == MAX_VERIFIERS
+    assert known.verdict("user-4", small, "x") is None
+    assert known.verdict("user-5", small, "x") is True
     with pytest.raises(TypeError, match="not pickled"):
         pickle.dumps(known)
 
 
-def test_a_credential_that_changes_while_a_password_is_hashed_is_refused() -> None:
-    found = [ALICE]
-    work = PlainServer(lambda _: found[-1], remembered()).step(b"\0alice\0secret")
+@pytest.mark.parametrize(
+    "now", [None, make_credential(SHA_512, "another", b"another salt", MIN_ITERATIONS)]
+)
+def test_a_user_that_changes_or_goes_while_the_password_is_hashed_is_refused(
+    now: ScramCredential | None,
+) -> None:
+    found: list[ScramCredential | None] = [ALICE]
+    known = verifiers()
+    work = PlainServer(lambda _: found[-1], known).step(b"\0alice\0secret")
     assert isinstance(work, Work)
     fits = work.call()
-    found.append(make_credential(SHA_512, "another", b"another salt", MIN_ITERATIONS))
+    found.append(now)
     assert work.then(fits) == Failure("credential changed within the exchange")
+    assert len(known) == 0

@@ -3,8 +3,9 @@
 - One credential serves all mechanisms: PLAIN checks a password against the user's SCRAM credential.
 - Passwords of PLAIN users in a listener's `sasl.jaas.config` are turned into credentials at start,
   and the text is forgotten.
-- There is an answer for every name. For one that does not exist it is made up, always the same for
-  a name, and it looks like most of the others (`fake_credential`).
+- SCRAM has an answer for every name. For one that does not exist it is made up, always the same for
+  a name, and it looks like most of the others (`fake_credential`). PLAIN needs none: the time of
+  its answer tells nothing (`refusals`).
 - The broker's own users (`__node`, `__table`) are known on the listener of nodes alone. Elsewhere
   they are users that do not exist.
 """
@@ -66,7 +67,6 @@ class Credentials:
         self._own = own
         self._sampled: object = None
         self._usual: dict[str, tuple[int, int]] = {}
-        self._usual_for_plain = SHA_512
 
     def scram(self, mechanism: ScramMechanism, name: str, *, among_nodes: bool) -> ScramCredential:
         """The user's credential for a mechanism, or one that is made up."""
@@ -80,21 +80,21 @@ class Credentials:
 
     def plain(
         self, name: str, *, among_nodes: bool, configured: Mapping[str, ScramCredential]
-    ) -> ScramCredential:
-        """The credential that a password is checked against; `configured` are a listener's own."""
-        if name in self._own:
-            return self.scram(SHA_512, name, among_nodes=among_nodes)
+    ) -> ScramCredential | None:
+        """The credential that a password is checked against; `configured` are a listener's own.
+
+        None for a user that does not exist.
+        """
+        if name.startswith(RESERVED_PREFIX):
+            return self._own.get(name, {}).get(SHA_512.name) if among_nodes else None
         known = configured.get(name)
         if known is not None:
             return known
         of_user = self._image().scram.get(name)
-        if of_user:
-            mechanism = _for_plain(of_user)
-        else:
-            # As slow as for most users, or the time would tell who exists.
-            self._sample()
-            mechanism = self._usual_for_plain
-        return self.scram(mechanism, name, among_nodes=among_nodes)
+        if not of_user:
+            return None
+        mechanism = MECHANISMS[max(of_user)]
+        return _credential(mechanism, of_user[mechanism.name])
 
     def is_own(self, name: str) -> bool:
         """Whether it is one of the broker's own users."""
@@ -111,13 +111,6 @@ class Credentials:
         if users is not self._sampled:
             self._sampled = users
             self._usual = {one: _usual(users, one) for one in MECHANISMS}
-            chosen = Counter(map(_for_plain, islice(users.values(), SAMPLED_USERS)))
-            self._usual_for_plain = chosen.most_common(1)[0][0] if chosen else SHA_512
-
-
-def _for_plain(credentials: Mapping[str, object]) -> ScramMechanism:
-    """Which of a user's credentials a password is checked against."""
-    return MECHANISMS[max(credentials)]
 
 
 def _credential(mechanism: ScramMechanism, stored: StoredCredential) -> ScramCredential:

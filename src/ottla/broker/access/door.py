@@ -1,14 +1,14 @@
-"""The door of a node: what its guarded listeners share, and what each of them asks for.
+"""The door of a node: what its guarded listeners share.
 
 `Door` is the shell around the lobby: connections arrive, get a slot, and leave it when they are
-authenticated or gone. `Guard` has the settings of one listener. Neither exists on a node whose
+authenticated or gone. A `Guard` has the settings of one listener. Neither exists on a node whose
 listeners are all PLAINTEXT.
 
 - Hashing a password takes milliseconds of a thread of their own, two at a time: a flood of logins
   delays other logins, and nobody else. Where the system has priorities of threads (Linux) these
   have a low one, so that two busy ones do not keep the event loop from the processor.
-- A connection whose answer is held back after a failure has left its slot. Above `MAX_HELD_BACK` of
-  them further ones are closed without an answer.
+- A connection whose answer is held back after a failure has left its slot. When it is answered is
+  decided when its request comes (`refusals`): how long its check took cannot be seen.
 - Connections of a user whose credential was changed or deleted are closed; the one that asked for
   the change gets its answer first.
 """
@@ -23,67 +23,53 @@ import secrets
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.broker.access.credentials import (
     NODE_USER,
-    RESERVED_PREFIX,
     TABLE_USER,
     Credentials,
     made_credentials,
 )
+from ottla.broker.access.guard import Guard
 from ottla.broker.access.guarded_connection import GuardedConnection
 from ottla.broker.access.listeners import runs_table_worker
-from ottla.broker.access.lobby import Failures, Lobby
-from ottla.broker.access.node_login import jaas_of, node_security, worker_properties
+from ottla.broker.access.lobby import Lobby
+from ottla.broker.access.node_login import node_security, worker_properties
 from ottla.broker.access.quotas import Index as QuotaIndex
+from ottla.broker.access.refusals import MAX_HELD, Refusals
 from ottla.broker.access.session import NotWelcome
-from ottla.broker.access.tls_connection import Handshakes, TlsConnection
+from ottla.broker.access.tls_connection import Handshakes
 from ottla.metadata.config.types import INT_MAX
 from ottla.metadata.errors import InvalidConfig
 from ottla.metadata.security.acls import canonical_host
-from ottla.security.mechanisms import OAUTHBEARER, PLAIN, PlainServer, RememberedPasswords
-from ottla.security.oauthbearer import OAuthBearerServer
-from ottla.security.scram import MECHANISMS, NONCE_BYTES, ScramServer
+from ottla.security.mechanisms import PLAIN, Verifiers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
 
     from ottla.broker.access.audit import Audit
     from ottla.broker.access.certificates import Certificates
     from ottla.broker.access.credentials import Made
     from ottla.broker.access.listeners import Listener
-    from ottla.broker.access.oauth import TokenJudge
+    from ottla.broker.access.refusals import Attempt
     from ottla.broker.running.services import Services
     from ottla.broker.running.settings import Settings
-    from ottla.broker.serving.connection import Connection
     from ottla.broker.serving.connections import Connections
     from ottla.broker.serving.context import Peer
-    from ottla.broker.serving.dispatch import Dispatcher
     from ottla.client.security import Security
     from ottla.metadata.config.broker import BrokerConfig
     from ottla.metadata.image import MetadataImage
     from ottla.metadata.metadata import Metadata
     from ottla.metadata.security.quotas import ClientQuota
-    from ottla.security.contexts import ServerContext
-    from ottla.security.principal import MappingRules
-    from ottla.security.scram import ScramCredential
-    from ottla.security.steps import Mechanism
 
 PASSWORD_THREADS: Final = 2
 PASSWORD_NICENESS: Final = 10  # added to the broker's: a tenth of the weight of its other threads
 LOWEST_PRIORITY: Final = 19
-MAX_HELD_BACK: Final = 1_024  # answers to failures; each keeps a connection open
 SECRET_BYTES: Final = 32
 ANONYMOUS: Final = "ANONYMOUS"
-NOT_TLS: Final = (
-    "WRONG_VERSION_NUMBER",
-    "HTTP_REQUEST",
-    "PACKET_LENGTH_TOO_LONG",
-    "UNKNOWN_PROTOCOL",
-)
-"""What OpenSSL says of bytes that are no TLS at all."""
 
 logger = logging.getLogger(__name__)
 
@@ -117,8 +103,8 @@ class Door:
         self._image: Callable[[], MetadataImage] = lambda: services.cluster.image
         self._quotas = QuotaIndex({})
         self._quotas_of: Mapping[str, ClientQuota] = {}  # the image's, from which it was made
-        self._failures = Failures()
-        self._held_back = 0
+        self._refusals = Refusals()
+        self._held_back: dict[Attempt, asyncio.Future[None]] = {}
         self._passwords = ThreadPoolExecutor(
             PASSWORD_THREADS, thread_name_prefix="ottla-password", initializer=_give_way
         )
@@ -134,11 +120,11 @@ class Door:
             passwords[NODE_USER].encode(), b"registry requests", "sha256"
         )
         """With it nodes sign the requests that they pass on to each other over HTTP."""
-        self.clock = clock = services.clock
+        self.clock = services.clock
         self.certificates = certificates
         self.handshakes = Handshakes()
         self.credentials = Credentials(self._image, fake_secret, own)
-        self.remembered = RememberedPasswords(secrets.token_bytes(SECRET_BYTES), clock.monotonic)
+        self.verifiers = Verifiers(secrets.token_bytes(SECRET_BYTES))
         self.expired_sessions = 0
         self.failed_authentications = 0
         settings.watch(self._settings_changed)
@@ -297,25 +283,39 @@ class Door:
 
     # -- failures ---------------------------------------------------------------------------------
 
+    @contextmanager
+    def attempt(self, host: str, delay: float) -> Iterator[Attempt]:
+        """An authentication that did not succeed at once: the time of its answer is fixed now."""
+        attempt, dropped = self._refusals.arrived(host, delay, self._loop.time())
+        if dropped in self._held_back:
+            _let_go(self._held_back[dropped])
+        try:
+            yield attempt
+        finally:
+            self._refusals.left(attempt)
+
     async def hold_back(
-        self, connection: GuardedConnection, delay: float, reason: str, user: str
+        self, connection: GuardedConnection, attempt: Attempt, reason: str, user: str
     ) -> None:
         """Wait before the answer to a failed authentication may leave."""
         self.left(connection)
-        await self.failed(connection.peer, delay, reason, user)
+        await self.failed(connection.peer, attempt, reason, user)
+        if attempt.is_dropped:
+            raise NotWelcome(f"at most {MAX_HELD} failures", "more", "authentication")
 
-    async def failed(self, peer: Peer, delay: float, reason: str, user: str) -> None:
+    async def failed(self, peer: Peer, attempt: Attempt, reason: str, user: str) -> None:
         """Count a failed authentication, and wait as long as its answer is held back."""
         self.failed_authentications += 1
         self.audit.not_authenticated(peer, reason, user)
-        wait = self._failures.failed(peer.host, delay, self._loop.time())
-        if self._held_back >= MAX_HELD_BACK:
-            raise NotWelcome("fewer failures", self._held_back, "authentication")
-        self._held_back += 1
+        if attempt.is_dropped:
+            return
+        waiter = self._held_back[attempt] = self._loop.create_future()
+        timer = self._loop.call_at(attempt.leaves_at(self._loop.time()), _let_go, waiter)
         try:
-            await asyncio.sleep(wait)
+            await waiter
         finally:
-            self._held_back -= 1
+            timer.cancel()
+            del self._held_back[attempt]
 
     def succeeded(self, peer: Peer) -> None:
         self.forgive(peer.host)
@@ -323,7 +323,7 @@ class Door:
 
     def forgive(self, host: str) -> None:
         """Failures of an address count no more: it has the right password."""
-        self._failures.succeeded(host)
+        self._refusals.succeeded(host)
 
     async def work(self, call: Callable[[], Any]) -> Any:
         return await self._loop.run_in_executor(self._passwords, call)
@@ -331,8 +331,11 @@ class Door:
     # -- what else happens ------------------------------------------------------------------------
 
     def image_changed(self, before: MetadataImage, after: MetadataImage) -> None:
-        """Close the connections of users whose credential is another one, or gone."""
-        if before.scram is after.scram or not self._closes_on_change:
+        """Forget the passwords of users whose credential is another one, or gone; close theirs."""
+        if before.scram is after.scram:
+            return
+        self.verifiers.forget(lambda name: before.scram.get(name) != after.scram.get(name))
+        if not self._closes_on_change:
             return
         for connection in self._connections:
             session = connection.peer.session
@@ -369,6 +372,11 @@ class Door:
         self._passwords.shutdown(wait=False, cancel_futures=True)
 
 
+def _let_go(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
+
+
 def _give_way() -> None:
     """Lower the priority of this thread."""
     if sys.platform == "linux":  # elsewhere it would be that of a process
@@ -384,140 +392,3 @@ def _used(credentials: Mapping[str, object], mechanism: str) -> object:
     """The credential that a session of this mechanism was checked against."""
     name = max(credentials, default="") if mechanism == PLAIN else mechanism
     return credentials.get(name)
-
-
-class Guard:
-    """What one listener asks for."""
-
-    def __init__(
-        self,
-        door: Door,
-        config: BrokerConfig,
-        listener: Listener,
-        certificates: Certificates,
-        *,
-        among_nodes: bool,
-    ) -> None:
-        own = config.listener(listener.name)
-        self._certificates = certificates
-        self.door = door
-        self.listener = listener
-        self._config = config
-        self._among_nodes = among_nodes
-        self._delay = own.get_int("connection.failed.authentication.delay.ms") / 1000
-        self.max_request_bytes = config.get_int("socket.request.max.bytes")
-        self.max_frame_bytes = (
-            own.get_int("sasl.server.max.receive.size")
-            if listener.has_sasl
-            else self.max_request_bytes
-        )
-        self.mechanisms: Sequence[str] = (
-            own.get_list("sasl.enabled.mechanisms") if listener.has_sasl else ()
-        )
-        self._lifetimes = {name: self._lifetime(name) for name in self.mechanisms}
-        self._configured: Mapping[str, ScramCredential] = {}
-        self._judge: TokenJudge | None = None
-
-    def prepare(self) -> None:
-        """What takes time: hash passwords, read certificates. Blocks."""
-        if OAUTHBEARER in self.mechanisms:
-            self._judge = self._token_judge()
-        if PLAIN in self.mechanisms:
-            self._configured = self._plain_users()
-
-    def _token_judge(self) -> TokenJudge:
-        """Imported here: PyJWT takes a fifth of a second."""
-        from ottla.broker.access.oauth import OAuthSettings, TokenJudge
-
-        own = self._config.listener(self.listener.name, OAUTHBEARER)
-        judge = TokenJudge(OAuthSettings.of(own), self.wall)
-        judge.load()
-        return judge
-
-    def _plain_users(self) -> dict[str, ScramCredential]:
-        own = self._config.listener(self.listener.name, PLAIN)
-        if own.parsed("sasl.jaas.config") is None:
-            return {}
-        jaas = jaas_of(own)
-        if jaas.module != "plain":
-            return {}
-        for name in jaas.users:
-            if name.startswith(RESERVED_PREFIX):
-                raise InvalidConfig(
-                    f"users without {RESERVED_PREFIX} before their names, as the broker's own have",
-                    f"user_{name}",
-                    own.where("sasl.jaas.config"),
-                )
-        return {
-            name: credentials["SCRAM-SHA-512"]
-            for name, credentials in made_credentials(jaas.users).items()
-        }
-
-    def _lifetime(self, mechanism: str) -> float | None:
-        own = self._config.listener(self.listener.name, mechanism)
-        milliseconds = own.get_int("connections.max.reauth.ms")
-        return milliseconds / 1000 if milliseconds > 0 else None
-
-    def connection(self, dispatcher: Dispatcher, peer: Peer) -> Connection:
-        """A new connection to the listener."""
-        if self.listener.has_tls:
-            return TlsConnection(dispatcher, peer, self)
-        return GuardedConnection(dispatcher, peer, self)
-
-    @property
-    def context(self) -> ServerContext:
-        """Of TLS, for new connections; it changes when certificates are replaced."""
-        return self._certificates.context(self.listener.name)
-
-    @property
-    def rules(self) -> MappingRules:
-        return self._certificates.rules(self.listener.name)
-
-    def tls_failed(self, connection: GuardedConnection, reason: str) -> None:
-        peer = connection.peer
-        self.door.audit.tls_failed(peer.host, peer.listener, reason)
-        if reason in NOT_TLS:
-            self.door.hint(
-                peer.host,
-                f"a client at {peer.host} does not speak TLS to listener {peer.listener}: "
-                f"it has to set security.protocol to {self.listener.protocol}",
-            )
-
-    # -- what a session asks ----------------------------------------------------------------------
-
-    def now(self) -> float:
-        return self.door.clock.monotonic()
-
-    def wall(self) -> float:
-        return self.door.clock.wall_ms() / 1000
-
-    def lifetime_of(self, mechanism: str) -> float | None:
-        return self._lifetimes[mechanism]
-
-    def is_own(self, mechanism: str, name: str) -> bool:
-        """Whether the mechanism checks this name against the node's own credential here."""
-        return self._among_nodes and mechanism != OAUTHBEARER and self.door.credentials.is_own(name)
-
-    def begin(self, name: str) -> Mechanism:
-        """One exchange of a mechanism."""
-        credentials = self.door.credentials
-        if name == PLAIN:
-            of_user = partial(
-                credentials.plain, among_nodes=self._among_nodes, configured=self._configured
-            )
-            return PlainServer(of_user, self.door.remembered)
-        if name == OAUTHBEARER:
-            assert self._judge is not None, "prepared at start"
-            return OAuthBearerServer(self._judge.judge)
-        mechanism = MECHANISMS[name]
-        of_user = partial(credentials.scram, mechanism, among_nodes=self._among_nodes)
-        return ScramServer(mechanism, of_user, secrets.token_urlsafe(NONCE_BYTES))
-
-    async def work(self, call: Callable[[], Any]) -> Any:
-        return await self.door.work(call)
-
-    async def hold_back(self, connection: GuardedConnection, reason: str, user: str) -> None:
-        await self.door.hold_back(connection, self._delay, reason, user)
-
-    def expired(self, peer: Peer) -> None:
-        self.door.expired(peer)

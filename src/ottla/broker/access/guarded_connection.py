@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Awaitable
 
-    from ottla.broker.access.door import Guard
+    from ottla.broker.access.guard import Guard
     from ottla.broker.serving.context import Parked, Peer
     from ottla.broker.serving.dispatch import Dispatcher
 

@@ -1,7 +1,7 @@
 """Who asks an HTTP listener of the broker, and what they may.
 
     Authorization: Basic    a user and a password, checked as PLAIN's are: the same credentials, the
-                            same cache; where the listener has a mechanism with passwords
+                            same verifiers; where the listener has a mechanism with passwords
     Authorization: Bearer   a token, checked as OAUTHBEARER's are; where the listener has it
     neither                 the user of the client's certificate, where it has shown one
     a node's signature      the user that another node vouches for (`registry.forwarding`)
@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from ottla.broker.access.authentication import RESERVED_NAME
 from ottla.broker.access.credentials import RESERVED_PREFIX
 from ottla.broker.access.everything import EVERYTHING
-from ottla.broker.access.session import NotWelcome
 from ottla.broker.serving.context import Peer
 from ottla.http.messages import Refused
 from ottla.metadata.security.acls import CLUSTER_NAME, Operation, Resource
@@ -49,11 +48,13 @@ if TYPE_CHECKING:
     from ottla.broker.access.certificates import Certificates
     from ottla.broker.access.door import Door
     from ottla.broker.access.oauth import TokenJudge
+    from ottla.broker.access.refusals import Attempt
     from ottla.broker.access.throttling import Throttling
     from ottla.http.messages import Answer, Request
     from ottla.http.routes import Handler
     from ottla.metadata.config.broker import BrokerConfig
     from ottla.security.principal import MappingRules
+    from ottla.security.steps import Step
 
 BASIC: Final = ("WWW-Authenticate", 'Basic realm="ottla", charset="UTF-8"')
 BEARER: Final = ("WWW-Authenticate", 'Bearer realm="ottla"')
@@ -244,10 +245,14 @@ class HttpCallers:
             await self._failed(door, peer, found, "")
         name, password = found
         of_user = partial(door.credentials.plain, among_nodes=False, configured={})
-        step = password_step(name, password, of_user, door.remembered)
-        following = step.then(await door.work(step.call)) if isinstance(step, Work) else step
-        if not isinstance(following, Success):
-            await self._failed(door, peer, getattr(following, "reason", "wrong password"), name)
+        step: Step = password_step(name, password, of_user, door.verifiers)
+        if not isinstance(step, Success):
+            with door.attempt(peer.host, self._proofs.delay) as attempt:
+                if isinstance(step, Work):
+                    step = step.then(await door.work(step.call))
+                if not isinstance(step, Success):
+                    reason = getattr(step, "reason", "wrong password")
+                    await self._refuse(door, peer, attempt, reason, name)
         return name
 
     async def _of_token(self, door: Door, peer: Peer, judge: TokenJudge, given: str) -> str:
@@ -272,11 +277,23 @@ class HttpCallers:
         status: int = 401,
         *challenges: tuple[str, str],
     ) -> NoReturn:
-        try:
-            await door.failed(peer, self._proofs.delay, reason, user)
-        except NotWelcome:
+        with door.attempt(peer.host, self._proofs.delay) as attempt:
+            await self._refuse(door, peer, attempt, reason, user, status, *challenges)
+
+    async def _refuse(
+        self,
+        door: Door,
+        peer: Peer,
+        attempt: Attempt,
+        reason: str,
+        user: str,
+        status: int = 401,
+        *challenges: tuple[str, str],
+    ) -> NoReturn:
+        await door.failed(peer, attempt, reason, user)
+        if attempt.is_dropped:
             retry = ("Retry-After", RETRY_SECONDS)
-            raise Refused(503, "too many logins fail at the moment", retry) from None
+            raise Refused(503, "too many logins fail at the moment", retry)
         raise Refused(status, "authentication failed", *(challenges or self._proofs.challenges))
 
 

@@ -22,8 +22,9 @@ from ottla.wire.schema.sasl_handshake import SaslHandshakeResponse
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from ottla.broker.access.door import Guard
+    from ottla.broker.access.guard import Guard
     from ottla.broker.access.guarded_connection import GuardedConnection
+    from ottla.broker.access.refusals import Attempt
     from ottla.wire.writers import Parts
 
 _HEADER = struct.Struct(">hhi")
@@ -104,32 +105,36 @@ class Session:
         return self._held(answer) if self._machine.state is State.FAILED else answer
 
     async def _held(self, answer: SaslHandshakeResponse) -> SaslHandshakeResponse:
-        await self._punish()
+        with self._guard.attempt(self._connection.peer) as attempt:
+            await self._punish(attempt)
         return answer
 
     async def authenticate(self, token: bytes) -> SaslAuthenticateResponse:
         guard, machine = self._guard, self._machine
         reply = machine.token(token, guard.now(), guard.wall())
-        while isinstance(reply, Work):
-            result = await guard.work(reply.call)
-            reply = machine.worked(reply.then(result), guard.now(), guard.wall())
-        if machine.state is State.FAILED:
-            await self._punish()
-        elif machine.state is State.DONE and machine.principal is not None:
+        if isinstance(reply, Work) or machine.state is State.FAILED:
+            with guard.attempt(self._connection.peer) as attempt:
+                while isinstance(reply, Work):
+                    result = await guard.work(reply.call)
+                    reply = machine.worked(reply.then(result), guard.now(), guard.wall())
+                if machine.state is State.FAILED:
+                    await self._punish(attempt)
+        if machine.state is State.DONE and machine.principal is not None:
             self._in_time = None
             self._connection.welcome(machine.principal)
         return SaslAuthenticateResponse(*reply)
 
     async def _illegal(self, version: int, correlation_id: int) -> Parts:
         """ApiVersions within an exchange; answered in version 0 if its own is not known."""
-        await self._punish()
+        with self._guard.attempt(self._connection.peer) as attempt:
+            await self._punish(attempt)
         served = SERVED[API_VERSIONS]
         known = served.min_version <= version <= served.max_version
         answer = ApiVersionsResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
         return codec(API_VERSIONS, version if known else 0).response(correlation_id, answer)
 
-    async def _punish(self) -> None:
+    async def _punish(self, attempt: Attempt) -> None:
         """Hold the answer back; the connection closes after it."""
         machine = self._machine
-        await self._guard.hold_back(self._connection, machine.reason, machine.tried)
+        await self._guard.hold_back(self._connection, attempt, machine.reason, machine.tried)
         self._connection.close_soon()

@@ -28,7 +28,7 @@ from ottla.security.principal import UnreadableCertificate, subject_of
 from ottla.security.tls_channel import AHEAD_BYTES, READ_BUFFER, State, TlsChannel
 
 if TYPE_CHECKING:
-    from ottla.broker.access.door import Guard
+    from ottla.broker.access.guard import Guard
     from ottla.broker.serving.context import Peer
     from ottla.broker.serving.dispatch import Dispatcher
 

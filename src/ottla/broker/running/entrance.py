@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from ottla.broker.access.authorizer import Authorizer
     from ottla.broker.access.certificates import Certificates
-    from ottla.broker.access.door import Guard
+    from ottla.broker.access.guard import Guard
     from ottla.broker.access.listeners import Listener
     from ottla.broker.running.services import Services
     from ottla.broker.serving.dispatch import Dispatcher
