@@ -263,7 +263,7 @@ LIMITS: Final[dict[str, tuple[Limit, ...]]] = {
         ),
         Limit(
             "answers to failed logins that are held back",
-            "ottla.broker.access.door:MAX_HELD_BACK",
+            "ottla.broker.access.refusals:MAX_HELD",
             "count",
             "each keeps a connection open; further ones are closed without an answer",
         ),

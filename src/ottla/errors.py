@@ -151,6 +151,7 @@ if TYPE_CHECKING:
         NoProgress,
         NotSaved,
         OwnerRule,
+        SchemaChanged,
         SparkError,
         TaskRepeated,
     )
@@ -335,6 +336,7 @@ __all__ = [
     "RegistryUnreachable",
     "RequestTimedOut",
     "SameGroupSameMode",
+    "SchemaChanged",
     "SchemaError",
     "SchemaTooLarge",
     "SecretRefused",
@@ -491,6 +493,7 @@ _HOMES = {
     "RegistryUnreachable": "ottla.schemas.registry_client",
     "RequestTimedOut": "ottla.client.errors",
     "SameGroupSameMode": "ottla.streams.errors",
+    "SchemaChanged": "ottla.spark.errors",
     "SchemaError": "ottla.schemas.model",
     "SchemaTooLarge": "ottla.schemas.model",
     "SecretRefused": "ottla.security.secrets",

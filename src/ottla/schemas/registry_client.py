@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 from urllib.parse import quote, urlencode, urlsplit
 
+from ottla.clock import SYSTEM
 from ottla.schemas.model import Kind, Reference, Schema, SchemaError
 
 if TYPE_CHECKING:
@@ -161,7 +162,7 @@ class BlockingRegistry:
 
     def _authorized(self) -> Mapping[str, str]:
         """The headers, with a token that has some of its life left."""
-        now = time.time()
+        now = time.monotonic()
         if self._security is not None and now >= self._token_until:
             found = self._security.bearer()
             if found is None:
@@ -169,7 +170,8 @@ class BlockingRegistry:
             else:
                 token, expires_at = found
                 self._headers = {**self._headers, "Authorization": f"Bearer {token}"}
-                self._token_until = now + TOKEN_LIFE_USED * (expires_at - now)
+                left = expires_at - SYSTEM.wall()
+                self._token_until = now + TOKEN_LIFE_USED * left
         return self._headers
 
     def _exchange(

@@ -267,6 +267,7 @@ def samples(node: Node) -> dict[str, float]:
 
 async def test_metrics(node: Node) -> None:
     assert samples(node) == {
+        "ottla_transaction_open_seconds_max": 0,
         "ottla_transactions_ending": 0,
         "ottla_transactions_timed_out_total": 0,
     }

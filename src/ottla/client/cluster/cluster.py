@@ -466,9 +466,25 @@ def _protection_of(security: Security) -> Protection | None:
 
 async def together(calls: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """The results of calls made at the same time; if one fails the others are cancelled."""
+    # No task group: before Python 3.13 one whose task fails while its caller is cancelled forgets
+    # the cancellation, and a caller that retries after errors would never end.
+    tasks = [asyncio.ensure_future(call) for call in calls]
+    if not tasks:
+        return []
     try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(call) for call in calls]
-    except BaseExceptionGroup as failures:
-        raise failures.exceptions[0] from None
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+    except asyncio.CancelledError:
+        await _cancel(tasks)
+        raise
+    failures = [task.exception() for task in done if not task.cancelled()]
+    first = next((failure for failure in failures if failure is not None), None)
+    if first is not None:
+        await _cancel(tasks)
+        raise first
     return [task.result() for task in tasks]
+
+
+async def _cancel(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
