@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 AT_ONCE: Final = 10_000
+KEYS: Final = 1_000
+TICK_SECONDS: Final = 0.001
 PRODUCER, CONSUMER = 0, 1  # rd_kafka_type_t
 ANY_PARTITION: Final = -1
 OK: Final = 0  # of rd_kafka_conf_set
@@ -132,6 +134,34 @@ class Client:
         seconds = time.perf_counter() - began
         LIBRARY.rd_kafka_topic_destroy(target)
         return seconds
+
+    def produce_steadily(self, topic: str, value: bytes, rate: int, seconds: float) -> int:
+        """So many records a second, each with a key; how many, when all are acknowledged."""
+        target = ctypes.c_void_p(LIBRARY.rd_kafka_topic_new(self._handle, topic.encode(), None))
+        payload = ctypes.create_string_buffer(value, len(value))
+        keys = [ctypes.create_string_buffer(b"%04d" % number, 4) for number in range(KEYS)]
+        batch = (_Message * KEYS)()
+        for message, key in zip(batch, keys, strict=True):
+            message.payload = ctypes.addressof(payload)
+            message.length = len(value)
+            message.key = ctypes.addressof(key)
+            message.key_length = len(key)
+        began = time.perf_counter()
+        sent = 0
+        while (passed := time.perf_counter() - began) < seconds:
+            due = int(passed * rate) - sent
+            if due < rate * TICK_SECONDS:
+                time.sleep(TICK_SECONDS)
+                continue
+            first = sent % KEYS
+            count = min(due, KEYS - first)
+            some = ctypes.byref(batch, first * ctypes.sizeof(_Message))
+            taken = LIBRARY.rd_kafka_produce_batch(target, ANY_PARTITION, 0, some, count)
+            assert taken == count, f"{taken} of {count} records taken"
+            sent += count
+        assert LIBRARY.rd_kafka_flush(self._handle, TIMEOUT_MS) == 0
+        LIBRARY.rd_kafka_topic_destroy(target)
+        return sent
 
     def consume(self, topic: str, partitions: int, records: int, size: int) -> float:
         """Seconds until so many records of this size have come, from the beginning on."""

@@ -5,13 +5,17 @@ consumer group and of a share group work on `ottla broker --nodes 3`. Meanwhile 
 stopped, and killed until their siblings take over, and the supervisor is killed, too. Afterwards no
 acknowledged record is missing, none is there twice, no transaction is torn, nobody began below a
 committed position, nothing that was accepted has come back, and everybody has got on after each
-fault.
+fault; how long that took is printed.
+
+`OTTLA_TEST_SEED` repeats a run of `make soak`, `OTTLA_SOAK_ROUNDS` makes it shorter.
 """
 
 from __future__ import annotations
 
+import os
 import random
 import signal
+import statistics
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -29,13 +33,36 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NODES: Final = 3
-ROUNDS: Final = 200 if soak() else 20
+ROUNDS: Final = int(os.environ.get("OTTLA_SOAK_ROUNDS", "200")) if soak() else 20
 SENT: Final = 40  # records in a round, before and after the fault
 SHARED: Final = 100
 NUMBERS: Final = 40  # for the worker in a round
 ORDERS, QUEUE, GROUP, READERS = "orders", "queue", "sharers", "readers"
 FAULTS: Final = ("kill", "kill", "kill", "stop", "crash loop", "supervisor")
 OPTIONS: Final = ("--set", "broker.session.timeout.ms=2000")
+
+
+class Delays:
+    """How long each kind of client took to get on after each kind of fault."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[tuple[str, str], list[float]] = {}
+        self._fault = ""
+        self._since = 0.0
+
+    def fault(self, fault: str) -> None:
+        self._fault, self._since = fault, time.monotonic()
+
+    def got_on(self, who: str) -> None:
+        """The next one is waited for from now on."""
+        now = time.monotonic()
+        self._seconds.setdefault((self._fault, who), []).append(now - self._since)
+        self._since = now
+
+    def tell(self) -> None:
+        for (fault, who), seconds in sorted(self._seconds.items()):
+            middle, longest = statistics.median(seconds), max(seconds)
+            print(f"{fault:10} x {len(seconds):3}  {who:9} {middle:6.2f} s, {longest:6.2f} s")
 
 
 class Broker:
@@ -92,7 +119,9 @@ def test_nothing_is_lost_or_doubled_while_nodes_die(tmp_path: Path) -> None:
     broker = Broker(tmp_path / "data")
     ledger = Ledger()
     progress = Progress()
+    delays = Delays()
     members: list[Accepting | GroupMember] = []
+    worker: WorkerProcess | None = None
     try:
         bootstrap = broker.bootstrap
         create_topic(bootstrap, ORDERS, partitions=PARTITIONS)
@@ -113,19 +142,24 @@ def test_nothing_is_lost_or_doubled_while_nodes_die(tmp_path: Path) -> None:
             load.send(SENT, wait=False)
             time.sleep(chance.uniform(0, 0.3))
             broker.suffer(fault, chance)
+            delays.fault(fault)
             load.send(SENT)
+            delays.got_on("producer")
             produce_numbers(bootstrap, QUEUE, range(turn * SHARED, (turn + 1) * SHARED))
+            delays.got_on("another")
             worker.reach(filled)
+            delays.got_on("worker")
             wait_for(
                 lambda: len(ledger.accepted.keys() | ledger.in_doubt) == (turn + 1) * SHARED,  # noqa: B023
                 f"all of the queue is accepted after {fault} in round {turn}",
             )
+            delays.got_on("sharers")
             wait_for(
                 lambda: len(progress.read) >= len(load.acked),
                 f"all records are read after {fault} in round {turn}",
             )
+            delays.got_on("readers")
             assert all(member.is_alive() for member in members)
-        worker.close()
         for member in members:
             member.stop()
         load.check(bootstrap)
@@ -135,4 +169,7 @@ def test_nothing_is_lost_or_doubled_while_nodes_die(tmp_path: Path) -> None:
         assert not ledger.came_back
         assert set(ledger.accepted.values()) == {1}
     finally:
+        delays.tell()
+        if worker is not None:
+            worker.close()
         broker.close()

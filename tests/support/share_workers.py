@@ -47,9 +47,14 @@ def set_group(bootstrap: str, group: str, **configs: str) -> None:
 
 
 def produce_numbers(bootstrap: str, topic: str, numbers: Iterable[int]) -> None:
-    """Each number is a record."""
+    """Each number is a record, and is there once."""
     producer = Producer(
-        {"bootstrap.servers": bootstrap, "linger.ms": 5, "batch.num.messages": BATCH}
+        {
+            "bootstrap.servers": bootstrap,
+            "enable.idempotence": True,
+            "linger.ms": 5,
+            "batch.num.messages": BATCH,
+        }
     )
     failed: list[Any] = []
 

@@ -148,9 +148,7 @@ class EmbeddedBroker:
     @property
     def registry_url(self) -> str:
         """Where its schema registry is; the broker is made with `registry=True`."""
-        if self._nodes is None:
-            raise BrokerNotRunning("the broker is not running; use it in a with block")
-        url = self._nodes.any.registry_url
+        url = self._served.registry_url
         if url is None:
             raise BadArgument("this broker serves no schema registry; make it with registry=True")
         return url

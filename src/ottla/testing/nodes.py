@@ -68,6 +68,10 @@ class Nodes:
         }
 
     @property
+    def registry_url(self) -> str | None:
+        return self.any.registry_url
+
+    @property
     def console_url(self) -> str | None:
         found = (node.console.url for node in self.running.values() if node.console is not None)
         return next(found, None)

@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from ottla.broker.access.listeners import REGISTRY, endpoint_url
 from ottla.broker.cluster import Cluster
 from ottla.broker.errors import BrokerNotRunning
 from ottla.broker.hosting.data import METADATA_FILE
@@ -63,11 +64,20 @@ class Processes:
 
     @property
     def addresses(self) -> dict[int, str]:
-        return {
-            broker.node_id: "{}:{}".format(*_address(broker))
+        return {broker.node_id: "{}:{}".format(*_address(broker)) for broker in self._up}
+
+    @property
+    def registry_url(self) -> str | None:
+        endpoints = (broker.listeners.get(REGISTRY) for broker in self._up)
+        return next((endpoint_url(one) for one in endpoints if one is not None), None)
+
+    @property
+    def _up(self) -> list[Broker]:
+        return [
+            broker
             for broker in sorted(self._opened.image.brokers.values(), key=_node_id)
             if not broker.fenced and broker.node_id not in self._killed
-        }
+        ]
 
     async def start_all(self) -> None:
         refused = await asyncio.to_thread(self._start)

@@ -143,6 +143,29 @@ async def test_case_11_the_new_leader_dies_while_it_adopts(tmp_path: Path, step:
     await second.stop()
 
 
+@pytest.mark.parametrize("step", range(10))
+async def test_case_11_the_new_leader_dies_while_it_takes_over(tmp_path: Path, step: int) -> None:
+    """The old one is dead, and some of the records are in its journal alone."""
+    first, second = await two(tmp_path)
+    await write(second, b"0", b"1")
+    await second.kill()
+    lose_power(node_path(tmp_path, 2), random.Random(step))
+    assert first.leadership is not None
+    storage = first.leadership._places.storage = DyingStorage(step)
+    await lead(first, 1)
+    async with asyncio.timeout(PATIENCE):
+        while len(storage.calls) < step and not first.data.has(NAME):  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+    await first.kill()
+    assert len(storage.calls) == step
+    assert len(directories(tmp_path, "orders", 0)) == 1
+    again = await start(tmp_path, 1)
+    assert await end_of(again) == 2
+    await write(again, b"2")
+    assert directories(tmp_path, "orders", 0) == [tmp_path / "orders-0"]
+    await again.stop()
+
+
 async def test_the_log_start_of_a_handed_over_log_survives_a_death(tmp_path: Path) -> None:
     """The new leader dies before its checkpoint files have what the note says."""
     first, second = await two(tmp_path)

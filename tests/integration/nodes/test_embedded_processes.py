@@ -12,7 +12,7 @@ import pytest
 from ottla import EmbeddedBroker, Secured
 from ottla.broker.errors import BrokerNotRunning
 from ottla.client.errors import AuthenticationFailed, BadArgument
-from ottla.sync import Admin
+from ottla.sync import Admin, SchemaRegistry
 from tests.support.cluster_clients import Writer, directories, read_all
 from tests.support.nodes_process import gone, wait_for
 
@@ -87,6 +87,16 @@ time.sleep(600)
         nodes = pids(tmp_path)
         test.kill()
     wait_for(lambda: gone(nodes), "nodes of a killed test end")
+
+
+@pytest.mark.long
+def test_processes_serve_a_registry() -> None:
+    with EmbeddedBroker(nodes=2, processes=True, registry=True) as broker:
+        with SchemaRegistry(broker.registry_url) as registry:
+            assert registry.register("orders-value", '"string"').version == 1
+        broker.kill_node(1)
+        with SchemaRegistry(broker.registry_url, timeout=60) as registry:  # of node 2
+            assert registry.by_id(1).text == '"string"'
 
 
 def test_a_wrong_setting_is_told_at_once() -> None:

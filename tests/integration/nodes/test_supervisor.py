@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -15,9 +17,11 @@ from urllib.request import urlopen
 import pytest
 
 from ottla import sync
+from ottla.log.directory import DataDirectory, DirectoryLocked
 from tests.support.nodes_load import PARTITIONS, Load
 from tests.support.nodes_process import NodesProcess, gone, wait_for
-from tests.support.ports import free_port
+from tests.support.ports import free_base, free_port
+from tests.support.raw_client import RawClient, batch
 
 
 def make_topic(bootstrap: str, name: str = "orders", partitions: int = PARTITIONS) -> None:
@@ -53,17 +57,49 @@ def test_case_1_one_ready_line_one_address_and_partitions_of_all_nodes(tmp_path:
         assert not broker.nodes()
 
 
+class Asking(threading.Thread):
+    """Records for a node over one connection, one after the other; each is acknowledged."""
+
+    def __init__(self, bootstrap: str, topic: str, node: int) -> None:
+        super().__init__()
+        with sync.Admin(bootstrap) as admin:
+            (address,) = (
+                str(one.broker.address) for one in admin.describe_nodes() if one.broker.id == node
+            )
+        self._topic = topic
+        self._partition = leaders(bootstrap, topic).index(node)
+        self._client = RawClient(address)
+        self._ends = threading.Event()
+        self.answers: list[int] = []
+
+    def run(self) -> None:
+        one = bytes(batch(b"value"))
+        while not self._ends.is_set():
+            done = self._client.produce(self._topic, one, partition=self._partition)
+            self.answers.append(done.error_code)
+
+    def end(self) -> None:
+        self._ends.set()
+        self.join()
+        self._client.close()
+        assert set(self.answers) == {0}
+
+
 @pytest.mark.long
 def test_case_4_a_killed_node_comes_back_and_others_serve_meanwhile(tmp_path: Path) -> None:
     with NodesProcess(tmp_path / "data", 2) as broker:
         make_topic(broker.bootstrap)
+        make_topic(broker.bootstrap, "asked", 2)
         load = Load(broker.bootstrap)
         for victim in (1, 2, 1):
             load.send(80)
             load.send(80, wait=False)
+            other = Asking(broker.bootstrap, "asked", 3 - victim)
+            other.start()
             killed = broker.signal_node(victim, signal.SIGKILL)
             load.send(80)
             wait_for(lambda: broker.nodes().get(victim, killed) != killed, "a new process")  # noqa: B023
+            other.end()
             # Three exits of one node within a minute would be another case.
         load.check(broker.bootstrap)
         assert set(leaders(broker.bootstrap)) == {1, 2}
@@ -96,6 +132,8 @@ def test_case_6_a_stopped_node_is_killed_and_started_again(tmp_path: Path) -> No
         load = Load(broker.bootstrap)
         load.send(80)
         stopped = broker.signal_node(2, signal.SIGSTOP)
+        with pytest.raises(DirectoryLocked):  # nobody else may append to its logs
+            DataDirectory(tmp_path / "data" / "node.2").close()
         load.send(80)
         assert broker.nodes()[2] != stopped
         load.check(broker.bootstrap)
@@ -139,8 +177,8 @@ def test_case_7_nodes_stop_cleanly_without_their_supervisor(tmp_path: Path) -> N
         pids = list(broker.nodes().values())
         broker.kill()
         wait_for(lambda: gone(pids), "the end of all nodes")
-    assert (data / ".kafka_cleanshutdown").exists()
-    assert (data / "node.2" / ".kafka_cleanshutdown").exists()
+    for path in (data, data / "node.2", data / "node.3"):
+        assert (path / ".kafka_cleanshutdown").exists()
     with NodesProcess(data, 3) as broker:
         load.check(broker.bootstrap)
         assert broker.stop() == 0
@@ -253,6 +291,36 @@ def test_secrets_are_in_no_argument_and_no_environment(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.long
+def test_every_listener_of_every_node_has_its_port_and_its_protection(tmp_path: Path) -> None:
+    """A secured listener and an open one beside it: P, and P + 10 k for node k, of both."""
+    data = tmp_path / "data"
+    outer = free_base(3)
+    inner = free_base(3)
+    options = (
+        *("--secure", "--set", f"listeners=OUTER://127.0.0.1:{outer},INNER://127.0.0.1:{inner}"),
+        *("--set", "listener.security.protocol.map=OUTER:SASL_SSL,INNER:PLAINTEXT"),
+        *("--set", "inter.broker.listener.name=OUTER"),
+        *("--set", "super.users=User:admin;User:ANONYMOUS"),
+    )
+    with NodesProcess(data, 3, *options) as broker:
+        make_topic(f"127.0.0.1:{inner}")
+        config = data / "admin.properties"
+        for port, more in ((inner, []), (outer, ["--command-config", str(config)])):
+            for asked in (port, port + 20):
+                done = ottla(
+                    "cluster", "status", "--json", "--bootstrap", f"127.0.0.1:{asked}", *more
+                )
+                assert done.returncode == 0, done.stderr
+                found = json.loads(done.stdout)["nodes"]
+                assert [one["address"] for one in found] == [
+                    f"127.0.0.1:{port + 10 * node}" for node in (1, 2, 3)
+                ]
+        refused = ottla("cluster", "status", "--bootstrap", f"127.0.0.1:{outer + 20}")
+        assert refused.returncode == 1
+        assert broker.stop() == 0
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [
@@ -261,6 +329,10 @@ def test_secrets_are_in_no_argument_and_no_environment(tmp_path: Path) -> None:
         (("--nodes", "many"), "ottla.nodes"),
         (("--nodes", "2", "--set", "node.id=7"), "leave out node.id"),
         (("--nodes", "2", "--port", "65530"), "ports up to 65535"),
+        (
+            ("--nodes", "2", "--set", "advertised.listeners=PLAINTEXT://h:65530"),
+            "clients reach node 2 at 20 more",
+        ),
         (
             (
                 *("--nodes", "2", "--set", "listeners=A://127.0.0.1:9092,B://127.0.0.1:9102"),

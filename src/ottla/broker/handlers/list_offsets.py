@@ -308,10 +308,24 @@ def _epoch_end(
     try:
         partition = partitions.find(topic, asked.partition)
         partition.check_epoch(asked.current_leader_epoch)
-        found = partition.log.end_offset_for_epoch(asked.leader_epoch)
+        found = _end_of(partition, asked.leader_epoch)
     except (ApiError, LogError) as error:
         return EpochEndOffset(error.code, asked.partition)
     if found is None:
         return EpochEndOffset(ErrorCode.NONE, asked.partition)
     epoch, end_offset = found
     return EpochEndOffset(ErrorCode.NONE, asked.partition, epoch, end_offset)
+
+
+def _end_of(partition: HostedPartition, epoch: int) -> tuple[int, int] | None:
+    """The largest epoch not above `epoch` that the partition has had, and its end.
+
+    A log knows the epochs in which something was written. Consumers may ask for a later one: to
+    those that begin at the end ListOffsets gives the epoch of the leader.
+    """
+    log = partition.log
+    written = log.epochs.latest
+    if not written < epoch <= partition.leader_epoch:
+        return log.end_offset_for_epoch(epoch)
+    known = epoch if epoch == partition.leader_epoch or written < 0 else written
+    return known, log.log_end_offset

@@ -101,6 +101,17 @@ def line(message: Mapping[str, Any]) -> bytes:
 # -- configuration --------------------------------------------------------------------------------
 
 
+def check_advertised(advertised: Mapping[str, tuple[str, int]], nodes: int) -> None:
+    """Raise InvalidConfig if a node would tell clients a port that cannot be."""
+    for name, (host, port) in advertised.items():
+        if port and _step(port, nodes) > MAX_PORT:
+            raise InvalidConfig(
+                f"ports up to {MAX_PORT}: clients reach node {nodes} at {PORT_STEP * nodes} more",
+                str(Listener(name, host, port)),
+                "advertised.listeners",
+            )
+
+
 def check_ports(listeners: Sequence[Listener], nodes: int) -> None:
     """Raise InvalidConfig if two sockets would want one address."""
     wanted = [

@@ -32,7 +32,14 @@ from ottla.broker.access.listeners import REGISTRY, WILDCARDS, check_exposure, e
 from ottla.broker.errors import CannotListen
 from ottla.broker.membership.places import node_paths
 from ottla.broker.running.binding import bound
-from ottla.broker.running.children import Birth, Lines, check_ports, child_config, line
+from ottla.broker.running.children import (
+    Birth,
+    Lines,
+    check_advertised,
+    check_ports,
+    child_config,
+    line,
+)
 from ottla.broker.running.settings import Settings
 from ottla.broker.running.watched import environment
 from ottla.cluster.supervise import (
@@ -112,6 +119,7 @@ def run_nodes(config: BrokerConfig, setup: Setup, on_ready: Callable[[Served], N
     registry = settings.registry_listener
     listeners = [*settings.listeners, *([] if registry is None else [registry])]
     check_ports(listeners, setup.nodes)
+    check_advertised(settings.advertised, setup.nodes)
     with ExitStack() as stack:
         if setup.directory is None:
             made = tempfile.TemporaryDirectory(prefix="ottla-", ignore_cleanup_errors=True)
