@@ -25,6 +25,7 @@ def ended(client: RawClient, epoch: int) -> EpochEndOffset:
     asked = OffsetForLeaderPartition(0, leader_epoch=epoch)
     request = OffsetForLeaderEpochRequest(-1, [OffsetForLeaderTopic("orders", [asked])])
     (topic,) = client.ask("offset_for_leader_epoch", 4, request).topics
+    found: EpochEndOffset
     (found,) = topic.partitions
     assert found.error_code == ErrorCode.NONE
     return found
@@ -78,7 +79,7 @@ def test_a_consumer_at_the_end_misses_nothing_when_the_leader_changes(policy: st
             assert time.monotonic() < deadline
         broker.move("orders", 0, 1)
         writer.write(5, [0])
-        found = []
+        found: list[object] = []
         while len(found) < 5:
             assert time.monotonic() < deadline
             message = consumer.poll(0.1)
