@@ -7,7 +7,7 @@ acknowledged record is missing, none is there twice, no transaction is torn, nob
 committed position, nothing that was accepted has come back, and everybody has got on after each
 fault; how long that took is printed.
 
-`OTTLA_TEST_SEED` repeats a run of `make soak`, `OTTLA_SOAK_ROUNDS` makes it shorter.
+`OTTLA_TEST_SEED` repeats a run of `make soak`, `OTTLA_TEST_ROUNDS` makes it shorter.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NODES: Final = 3
-ROUNDS: Final = int(os.environ.get("OTTLA_SOAK_ROUNDS", "200")) if soak() else 20
+ROUNDS: Final = int(os.environ.get("OTTLA_TEST_ROUNDS", "200")) if soak() else 20
 SENT: Final = 40  # records in a round, before and after the fault
 SHARED: Final = 100
 NUMBERS: Final = 40  # for the worker in a round
