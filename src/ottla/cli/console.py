@@ -41,7 +41,8 @@ def console(
             "--bootstrap",
             metavar="[NAME=]HOST:PORT,...",
             envvar="OTTLA_BOOTSTRAP",
-            help="Brokers of a cluster. May be repeated for several clusters.",
+            help="Brokers of a cluster. May be repeated for several clusters; not beside a file "
+            "that names clusters.",
         ),
     ] = None,
     command_config: Annotated[
@@ -102,8 +103,15 @@ def console(
         "history": history,
         "state": None if state is None else str(state),
     }
+    given, otherwise = brokers or [], ["127.0.0.1:9092"]
+    source = context.get_parameter_source("brokers")
+    if source is not None and source.name == "ENVIRONMENT":
+        # It is there for all commands, so clusters of the file count more.
+        given, otherwise = [], given
     try:
-        settings = settled(load(config, os.environ, options, brokers or [], command_config or ""))
+        settings = settled(
+            load(config, os.environ, options, given, command_config or "", otherwise=otherwise)
+        )
         check_exposure(settings, insecure=insecure)
     except BadSetting as error:
         _fail(str(error))

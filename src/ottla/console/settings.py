@@ -20,7 +20,7 @@ from ottla.client.security_properties import read_file, security_fields
 from ottla.errors import OttlaError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
 ENV_PREFIX: Final = "OTTLA_CONSOLE_"
 OF_BROKER: Final = "OTTLA_CONSOLE_IDLE_EXIT_MS"
@@ -176,10 +176,14 @@ def load(
     options: Mapping[str, object],
     bootstraps: list[str],
     command_config: str = "",
+    *,
+    otherwise: Sequence[str] = ("127.0.0.1:9092",),
 ) -> Settings:
-    """The settings; `bootstraps`, `[name=]host:port,...`, replace the clusters of the file.
+    """The settings; `bootstraps`, `[name=]host:port,...`, are for files that name no clusters.
 
-    The file `command_config` has the credentials for these. An option that is None was not given.
+    They do not replace the clusters of a file, because masks and hidden topics would go with those.
+    `otherwise` are the brokers if none are named. The file `command_config` has the credentials for
+    both. An option that is None was not given.
     """
     found: dict[str, Any] = {}
     clusters: list[ClusterSettings] = []
@@ -193,8 +197,13 @@ def load(
     found |= {key: value for key, value in options.items() if value is not None}
     # Somebody has started this console on purpose; a broker's child only works while it is watched.
     found = {"history": "always", "state": DEFAULT_STATE, **found}
-    if bootstraps or not clusters:
-        given = bootstraps or ["127.0.0.1:9092"]
+    if bootstraps and clusters:
+        raise BadSetting(
+            f"{file} names clusters, and --bootstrap names {', '.join(bootstraps)}; add a "
+            "[[cluster]] to the file, or leave out one of the two"
+        )
+    if not clusters:
+        given = bootstraps or otherwise
         write = bool(found.get("write"))
         clusters = [_of_option(text, command_config, write=write) for text in given]
     names = [one.name for one in clusters]

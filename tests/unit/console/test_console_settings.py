@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from typer.testing import CliRunner
 
+from ottla.cli import console as cli
 from ottla.console.findings import Thresholds
 from ottla.console.serve import make_app
 from ottla.console.settings import BadSetting, Settings, check_exposure, load, settled
@@ -47,6 +49,34 @@ def test_clusters_have_names() -> None:
     ]
     with pytest.raises(BadSetting, match="names that differ"):
         load(None, {}, {}, ["h1:9092", "h2:9092"])
+
+
+def test_brokers_given_elsewhere_do_not_replace_the_clusters_of_a_file(tmp_path: Path) -> None:
+    """Masks and hidden topics of these clusters would go with them."""
+    file = tmp_path / "console.toml"
+    file.write_text('[[cluster]]\nname = "eu"\nbootstrap = "h:9092"\n')
+    with pytest.raises(BadSetting, match=r"names clusters, and --bootstrap names h:9092; add"):
+        load(file, {}, {}, ["h:9092"])
+    assert load(file, {}, {}, [], otherwise=["other:9092"]).clusters[0].bootstrap == "h:9092"
+    assert load(None, {}, {}, [], otherwise=["other:9092"]).clusters[0].bootstrap == "other:9092"
+
+
+def test_the_environments_brokers_keep_the_clusters_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """OTTLA_BOOTSTRAP is there for all commands; on the command line it is meant."""
+    (tmp_path / "console.toml").write_text('[[cluster]]\nname = "eu"\nbootstrap = "h:9092"\n')
+    served: list[Settings] = []
+    monkeypatch.setattr(cli, "_bound", lambda _: [])
+    monkeypatch.setattr(cli, "_run", lambda settings, *_, **__: served.append(settings))
+    arguments = ["--config", str(tmp_path / "console.toml")]
+    runner = CliRunner(env={"OTTLA_BOOTSTRAP": "other:9092"})
+    assert runner.invoke(cli.app, arguments).exit_code == 0
+    assert runner.invoke(cli.app, []).exit_code == 0
+    assert [one.clusters[0].bootstrap for one in served] == ["h:9092", "other:9092"]
+    refused = runner.invoke(cli.app, [*arguments, "--bootstrap", "other:9092"])
+    assert refused.exit_code == 2
+    assert "leave out one of the two" in refused.output
 
 
 def test_a_whole_file_is_read(tmp_path: Path) -> None:
