@@ -1,7 +1,8 @@
 """Printing: rows as a table for people, values as JSON for programs.
 
 A table is as wide as it needs to be when the output is not a terminal: nothing is cut or wrapped
-on its way into a file or another program.
+on its way into a file or another program. What names and values of strangers hold is made visible:
+no escape sequence of theirs reaches a terminal, and none of them breaks a row.
 """
 
 from __future__ import annotations
@@ -42,14 +43,18 @@ def print_table(
     from rich.table import Table
     from rich.text import Text
 
+    from ottla.console.text import visible
+
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
     if titles is None:
         titles = [column.replace("_", " ") for column in columns]
     for column, title in zip(columns, titles, strict=True):
         numbers = any(type(row[column]) in (int, float) for row in rows)
-        table.add_column(Text(title), justify="right" if numbers else "left", overflow="fold")
+        table.add_column(
+            Text(visible(title)), justify="right" if numbers else "left", overflow="fold"
+        )
     for row in rows:
-        table.add_row(*(Text(_cell(row[column])) for column in columns))
+        table.add_row(*(Text(visible(_cell(row[column]))) for column in columns))
     console = Console(width=None if sys.stdout.isatty() else UNBOUNDED)
     console.print(table)
 

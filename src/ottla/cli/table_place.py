@@ -46,7 +46,8 @@ Config = Annotated[
 Warehouse = Annotated[
     str | None,
     typer.Option(
-        metavar="URL", help=f"Where files of tables go. [default: the directory {HERE} here]"
+        metavar="DIR|URL",
+        help=f"Where files of tables go, a directory or s3://... [default: {HERE}]",
     ),
 ]
 Catalog = Annotated[
@@ -230,7 +231,9 @@ def _settings(file: TablesFile, given: dict[str, str | None], *, makes: bool) ->
     from ottla.tables.settings import worker_settings
 
     chosen = {key: value or file.worker.get(f"ottla.table.{key}") for key, value in given.items()}
-    place = chosen["warehouse"] or f"file://{Path.cwd() / HERE}"
+    place = chosen["warehouse"] or HERE
+    if "://" not in place:
+        place = f"file://{Path(place).absolute()}"
     where = chosen["catalog"]
     if where is None:
         if not place.startswith("file://"):

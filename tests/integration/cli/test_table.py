@@ -216,6 +216,16 @@ def test_looking_makes_no_directory(tmp_path: Path) -> None:
     assert not directory.exists()
 
 
+def test_a_warehouse_may_be_the_name_of_a_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fault: it was taken for an object store."""
+    monkeypatch.chdir(tmp_path)
+    for given in ("tables/here", str(tmp_path / "tables/here")):
+        result = CliRunner().invoke(app, ["table", "status", "--warehouse", given])
+        assert f"no tables in {tmp_path / 'tables/here'}: it is no directory" in result.output
+
+
 def test_a_warehouse_elsewhere_needs_a_catalogue(place: Place) -> None:
     args = ["table", "status", "--bootstrap", place.bootstrap, "--warehouse", "s3://b/p"]
     result = CliRunner().invoke(app, args)
