@@ -132,17 +132,17 @@ class OttlaProcess:
 
 
 @contextmanager
-def release_source() -> Iterator[Path]:
-    """The source of release 0.1, from the history of the checkout that this script is in."""
+def release_source(commit: str = RELEASE_0_1) -> Iterator[Path]:
+    """The source of release 0.1, or of another commit, from the history of this checkout."""
     with tempfile.TemporaryDirectory(prefix="ottla-release-") as directory:
         archive = subprocess.run(
-            ["git", "archive", RELEASE_0_1, "src"],
+            ["git", "archive", commit, "src"],
             cwd=Path(__file__).parents[1],
             capture_output=True,
             check=False,
         )
         if archive.returncode:
-            raise RuntimeError(f"needs a git checkout with the history back to {RELEASE_0_1}")
+            raise RuntimeError(f"needs a git checkout with the history back to {commit}")
         subprocess.run(["tar", "-x", "-C", directory], input=archive.stdout, check=True)
         yield Path(directory) / "src"
 

@@ -6,7 +6,11 @@
 multiple of 200,000). What is compared is CPU: that of Spark's JVM and of all Python processes below
 it, user and system, for one action; peers take turns, and both sides must give the same result
 before they are timed. Conversion is a row of its own and in none of the others: `ottla table run`
-against Spark writing Parquet from the `kafka` format.
+against Spark writing Parquet from the `kafka` format, as many records of 200 bytes. The worker's
+memory is the most that it had at any time, of the same records against a tenth of them.
+
+Rows without Spark: `_tables_decode` (Avro to Arrow columns) and `_tables_registry` (the registry
+beside a producer, and a broker without both).
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ import asyncio
 import functools
 import json
 import os
-import resource
+import random
 import shutil
 import statistics
 import subprocess
@@ -27,8 +31,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from benchmarks._harness import Row, Timing, faster, part, report
+from benchmarks._harness import Row, Timing, faster, part, report, wanted
 from benchmarks._ottla import OttlaProcess
+from benchmarks._tables_decode import decode_rows
+from benchmarks._tables_registry import registry_rows
 from benchmarks.spark import METER, Cost
 from ottla import Admin, Producer
 from ottla.spark import tables
@@ -55,11 +61,18 @@ TABLE: Final = {
     "ottla.table.value.format": "json",
     "ottla.table.value.schema": DDL,
 }
+SALES: Final = "sales"
+FEW_SALES: Final = "few-sales"
+SALES_DDL: Final = "id bigint, shop string, user string, amount double, paid boolean, note string"
 GROUP: Final = "group by a typed column, archive"
 COUNT: Final = "count, archive"
 UNION: Final = "group by a typed column, archive and a live tail of 2.5 %"
 PART: Final = "sum of a column, 1 % by offset"
-CONVERT: Final = "conversion to Parquet"
+CONVERT: Final = "conversion to Parquet, JSON of 200 bytes"
+MEMORY: Final = "memory of the worker, 10 times the records"
+SESSION_PARTS: Final = (GROUP, COUNT, UNION, PART, CONVERT, MEMORY)
+DECODE: Final = "Avro to Arrow"
+MEMORY_LIMIT: Final = 1.2
 
 
 class Comparison(NamedTuple):
@@ -72,30 +85,43 @@ class Comparison(NamedTuple):
     rows: int = RECORDS
 
 
+class Took(NamedTuple):
+    """What the worker took for a topic."""
+
+    cpu: float
+    most_bytes: int
+
+
 def main() -> None:
+    if wanted(*SESSION_PARTS):
+        report("tables in Spark", session_rows(), ("pyspark", "pyarrow", "pyiceberg"))
+        print(f"  load average {os.getloadavg()[0]:.1f}; {RECORDS:,} records")
+    if rows := part(DECODE, decode_rows):
+        report("tables: Avro to columns", rows, ("fastavro", "pyarrow", "numba"))
+    if rows := registry_rows():
+        report("tables: the registry", rows, ("h11",))
+
+
+def session_rows() -> list[Row]:
     jars = connector_jars()
     if isinstance(jars, NoJvm):
         raise jars
-    with OttlaProcess(AS_KAFKA) as broker:
-        asyncio.run(make_topic(broker.bootstrap))
-        asyncio.run(fill(broker.bootstrap, 0, RECORDS))
-        with session() as spark:
-            rows = part(CONVERT, lambda: conversion(spark, broker))
-            if not rows:
-                convert(broker)
+    with OttlaProcess(AS_KAFKA) as broker, session() as spark:
+        rows = []
+        if wanted(CONVERT, MEMORY):
+            asyncio.run(fill(broker.bootstrap, SALES, sales, 0, RECORDS))
+            rows += part(CONVERT, lambda: conversion(spark, broker))
+            rows += part(MEMORY, lambda: memory(broker))
+        if wanted(GROUP, COUNT, UNION, PART):
+            asyncio.run(fill(broker.bootstrap, TOPIC, records, 0, RECORDS))
+            convert(broker, TOPIC)
             rows += archive_rows(spark, broker.bootstrap)
-            asyncio.run(fill(broker.bootstrap, RECORDS, TAIL))
+            asyncio.run(fill(broker.bootstrap, TOPIC, records, RECORDS, TAIL))
             rows += tail_rows(spark, broker.bootstrap)
-    report("tables in Spark", rows, ("pyspark", "pyarrow", "pyiceberg"))
-    print(f"  load average {os.getloadavg()[0]:.1f}; {RECORDS:,} records")
+    return rows
 
 
 # -- data ------------------------------------------------------------------------------------------
-
-
-async def make_topic(bootstrap: str) -> None:
-    async with Admin(bootstrap) as admin:
-        await admin.create_topic(TOPIC, partitions=PARTITIONS, configs=TABLE)
 
 
 def records(first: int, count: int) -> pa.Table:
@@ -114,36 +140,63 @@ def records(first: int, count: int) -> pa.Table:
     )
 
 
-async def fill(bootstrap: str, first: int, count: int) -> None:
+WORDS: Final = ["".join(random.Random(n).choices("abcdefgh", k=5)) for n in range(5_000)]
+
+
+def sales(first: int, count: int) -> pa.Table:
+    """Values of 200 bytes: numbers, texts of words, and a flag."""
+    rng = random.Random(first)
+    values = [
+        b'{"id": %d, "shop": "%03d", "user": "%012x", "amount": %d.%02d, "paid": %s, "note": "%s"}'
+        % (
+            *(10_000_000 + n, n % 500, rng.getrandbits(48), 100 + n % 900, n % 100),
+            b"true" if n % 3 else b"false",
+            " ".join(rng.choices(WORDS, k=17)).encode(),
+        )
+        for n in range(first, first + count)
+    ]
+    return pa.table({"value": pa.array(values, pa.binary())})
+
+
+async def fill(
+    bootstrap: str, topic: str, make: Callable[[int, int], pa.Table], first: int, count: int
+) -> None:
+    async with Admin(bootstrap) as admin:
+        if topic not in {one.name for one in await admin.list_topics()}:
+            columns = DDL if make is records else SALES_DDL
+            configs = {**TABLE, "ottla.table.value.schema": columns}
+            await admin.create_topic(topic, partitions=PARTITIONS, configs=configs)
     async with Producer(bootstrap) as producer:
         for at in range(first, first + count, AT_ONCE):
-            await producer.send_arrow(TOPIC, records(at, min(AT_ONCE, first + count - at)))
+            await producer.send_arrow(topic, make(at, min(AT_ONCE, first + count - at)))
 
 
-def convert(broker: OttlaProcess) -> float:
-    """Take all records into the table; CPU seconds of the process that does."""
+@functools.cache  # a table takes its records once
+def convert(broker: OttlaProcess, topic: str) -> Took:
+    """Take all records into the table; what the process that does so took."""
     place = broker.data_dir.parent
     command = [
         *(sys.executable, "-m", "ottla.cli", "table", "run", "--once"),
-        *("--bootstrap", broker.bootstrap, "--topics", TOPIC),
+        *("--bootstrap", broker.bootstrap, "--topics", topic),
         *("--warehouse", f"file://{place}/warehouse/", "--catalog", f"sqlite:///{place}/tables.db"),
     ]
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run(command, check=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    with subprocess.Popen(command) as process:
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0
+    return Took(used.ru_utime + used.ru_stime, used.ru_maxrss * 1024)
 
 
 # -- rows ------------------------------------------------------------------------------------------
 
 
-def by_kafka(spark: SparkSession, bootstrap: str, **options: str) -> DataFrame:
-    given = {"kafka.bootstrap.servers": bootstrap, "subscribe": TOPIC, **options}
+def by_kafka(spark: SparkSession, bootstrap: str, topic: str = TOPIC, **options: str) -> DataFrame:
+    given = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, **options}
     return spark.read.format("kafka").options(**given).load()
 
 
-def fields(frame: DataFrame) -> DataFrame:
-    return frame.selectExpr(f"from_json(cast(value as string), '{DDL}') as v").select("v.*")
+def fields(frame: DataFrame, columns: str = DDL) -> DataFrame:
+    return frame.selectExpr(f"from_json(cast(value as string), '{columns}') as v").select("v.*")
 
 
 def totals(frame: DataFrame) -> Any:
@@ -215,18 +268,34 @@ def compared(one: Comparison) -> list[Row]:
 def conversion(spark: SparkSession, broker: OttlaProcess) -> list[Row]:
     """One run of each, since a table takes its records once; Spark has been warmed up."""
     place = Path(tempfile.mkdtemp(prefix="ottla-bench-"))
-    frame = fields(by_kafka(spark, broker.bootstrap))
+    frame = fields(by_kafka(spark, broker.bootstrap, SALES), SALES_DDL)
+    names = ["sum(id)", "sum(cast(amount * 100 as bigint))", "count_if(paid)", "sum(length(note))"]
     try:
         frame.limit(1000).write.parquet(str(place / "warm"))
         before = METER.seconds()
         frame.write.parquet(str(place / "all"))
         theirs = Timing((METER.seconds() - before,))
+        wanted = spark.read.parquet(str(place / "all")).selectExpr(*names).collect()
     finally:
         shutil.rmtree(place)
-    ours = Timing((convert(broker),))
+    ours = Timing((convert(broker, SALES).cpu,))
+    table = tables.table(spark, SALES, bootstrap=broker.bootstrap, tail=False)
+    if table.selectExpr(*names).collect() != wanted:
+        raise AssertionError(f"{CONVERT}: the two sides do not have the same rows")
     row = faster(
         CONVERT, ours, theirs, 4, lambda t: f"{t.median / RECORDS * 1e6:.2f} CPU us/record"
     )
+    print(f"  {row.what}: {row.ours} | {row.peer} | {row.ratio:.2f}x", flush=True)
+    return [row]
+
+
+def memory(broker: OttlaProcess) -> list[Row]:
+    """The most that the worker had at any time, with all records and with a tenth of them."""
+    asyncio.run(fill(broker.bootstrap, FEW_SALES, sales, 0, RECORDS // 10))
+    many, few = (convert(broker, topic).most_bytes for topic in (SALES, FEW_SALES))
+    shown = [f"{one / 1024**2:.0f} MiB" for one in (many, few)]
+    ratio = many / few
+    row = Row(MEMORY, shown[0], shown[1], ratio, (ratio, ratio), MEMORY_LIMIT, at_most=True)
     print(f"  {row.what}: {row.ours} | {row.peer} | {row.ratio:.2f}x", flush=True)
     return [row]
 

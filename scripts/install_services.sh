@@ -1,7 +1,7 @@
 #!/bin/sh
 # What tests need beside Python: Redis, PostgreSQL and openssl from Debian's packages, and with
-# --all also chromium from there, MinIO, built by Go, and axe-core for scripts/console_axe.py, where npm
-# is installed. Installs what is missing where it may (root and apt-get, or go);
+# --all also chromium and Node.js from there, MinIO, built by Go, and axe-core for
+# scripts/console_axe.py. Installs what is missing where it may (root and apt-get, or go);
 # otherwise says what to install, and the tests that need it say so again when they skip.
 set -eu
 AXE_VERSION=4.14.0
@@ -15,6 +15,9 @@ command -v initdb > /dev/null || ls /usr/lib/postgresql/*/bin/initdb > /dev/null
   || missing="$missing postgresql"
 if [ "${1:-}" = "--all" ] && [ -z "${OTTLA_TEST_CHROMIUM:-}" ]; then
     command -v chromium > /dev/null || missing="$missing chromium"
+fi
+if [ "${1:-}" = "--all" ]; then
+    command -v npm > /dev/null || missing="$missing nodejs npm"
 fi
 if [ -n "$missing" ]; then
     if [ "$(id -u)" = 0 ] && command -v apt-get > /dev/null; then

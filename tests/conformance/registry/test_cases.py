@@ -1,4 +1,4 @@
-"""The registry judged by confluent-kafka's client: cases 1 to 6 and 10 to 15."""
+"""The registry judged by confluent-kafka's client: cases 1 to 6 and 10 to 16."""
 
 from __future__ import annotations
 
@@ -299,6 +299,26 @@ def test_case_15_contexts(client: Any, broker: EmbeddedBroker) -> None:
     assert {one, two, "."} <= set(ask(broker.registry_url, "GET", "/contexts").body)
     assert client.get_version(f":{two}:x", 1).schema_id == 1
     assert client.get_subjects(subject_prefix=f":{one}:") == [f":{one}:x"]
+
+
+def test_case_16_normalize_finds_what_differs_in_order_alone(
+    client: Any, broker: EmbeddedBroker, subject: str
+) -> None:
+    head = f'syntax = "proto3"; package p{uuid4().hex};'
+    imports = ('import "google/protobuf/any.proto";', 'import "google/protobuf/duration.proto";')
+    options = ('option java_package = "a";', "option cc_enable_arenas = true;")
+    body = "message R { google.protobuf.Any a = 1; google.protobuf.Duration b = 2; }"
+    one = Schema(head + "".join(imports) + "".join(options) + body, "PROTOBUF")
+    other = Schema(head + "".join(imports[::-1]) + "".join(options[::-1]) + body, "PROTOBUF")
+    client.set_compatibility(subject, "NONE")
+    number = client.register_schema(subject, one, normalize_schemas=True)
+    client.clear_caches()
+    assert client.lookup_schema(subject, other, normalize_schemas=True).schema_id == number
+    assert client.register_schema(subject, other, normalize_schemas=True) == number
+    client.clear_caches()
+    with refused(404, 40403):
+        client.lookup_schema(subject, other)
+    assert client.register_schema(subject, other) != number
 
 
 def test_by_guid(client: Any, broker: EmbeddedBroker, subject: str) -> None:
