@@ -55,6 +55,10 @@ class OttlaProcess:
             self.stop()
         self._directory.cleanup()
 
+    def configure(self, config: Mapping[str, str]) -> None:
+        """Further settings, from the next start on."""
+        self._config |= config
+
     def start(self) -> None:
         """Start, or start again, on the same directory."""
         began = time.monotonic()

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from benchmarks._harness import Row, part, report
 from benchmarks._ottla import OttlaProcess, release_source
 from ottla.sync import SchemaRegistry
+from tests.support.many_schemas import fill_schemas
 from tests.support.ports import free_port
 from tests.support.raw_client import RawClient, batch, produce_request
 from tests.support.topics import create_topic
@@ -35,6 +36,8 @@ ALONE_MS: Final = 1.0
 PRODUCE_LIMIT: Final = 1.1
 START_LIMIT: Final = 1.02
 LATER_MS: Final = 25.0
+SUBJECTS: Final = 10_000 if QUICK else 100_000
+LOAD_MS: Final = 5_000.0
 BEFORE: Final = "ebc06365"
 """The last commit without registry and tables."""
 AS_KAFKA: Final = {"ottla.flush.mode": "os"}
@@ -55,6 +58,7 @@ def main() -> None:
 
 def registry_rows() -> list[Row]:
     rows = part("registry: GET by id", request_rows)
+    rows += part(f"registry: {SUBJECTS:,} subjects", many_rows)
     return rows + part("broker without registry and tables", start_rows)
 
 
@@ -83,6 +87,30 @@ def request_rows() -> list[Row]:
         _within("registry: GET by id, one connection, p50", [statistics.median(one)], ALONE_MS),
         _within(f"registry: GET by id, p99 at {PER_SECOND} requests/s", answers, LIMIT_MS),
         _against("producer's p99 beside these requests, peer alone", beside, alone, PRODUCE_LIMIT),
+    ]
+
+
+def many_rows() -> list[Row]:
+    """A registry that begins with many subjects in its topic."""
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    with OttlaProcess(AS_KAFKA) as broker:
+        fill_schemas(broker.bootstrap, SUBJECTS)
+        broker.stop()
+        broker.configure({"ottla.registry.listener": url})
+        loads = []
+        for _ in range(ROUNDS):
+            began = time.perf_counter()
+            broker.start()
+            asked(url, SUBJECTS, None, 0.001)
+            loads.append((time.perf_counter() - began) * 1000)
+            answers = asked(url, SUBJECTS // 2, None, 1)
+            broker.stop()
+        broker.start()
+    what = f"registry: {SUBJECTS:,} subjects"
+    return [
+        _within(f"{what}, start to first answer", loads, LOAD_MS),
+        _within(f"{what}, GET by id, p50", [statistics.median(answers)], ALONE_MS),
     ]
 
 

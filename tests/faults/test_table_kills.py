@@ -15,16 +15,17 @@ from ottla.tables.settings import topic_settings
 from ottla.tables.upkeep import Upkeep
 from ottla.tables.warehouse import Warehouse
 from tests.support import mortal_worker
+from tests.support.ecosystem import ottla_process
 from tests.support.tables import places
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from multiprocessing.context import ForkServerContext
     from pathlib import Path
 
-    from ottla.testing.embedded import EmbeddedBroker
     from tests.support.tables import Place
 
-pytestmark = pytest.mark.soak("kills a process at each of 19 steps, two minutes in all")
+pytestmark = pytest.mark.long
 
 GRACE = 7 * 3_600_000
 KEYS = {
@@ -34,6 +35,13 @@ KEYS = {
     "ottla.table.keep.value": "true",
 }
 DAY = 86_400_000
+
+
+@pytest.fixture(scope="module")
+def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A broker of its own: one in this process would stand still while kernels are compiled."""
+    with ottla_process(tmp_path_factory.mktemp("broker")) as address:
+        yield address
 
 
 @pytest.fixture(scope="module")
@@ -78,9 +86,9 @@ async def named_and_stored(place: Place) -> tuple[set[str], set[str]]:
 
 @pytest.mark.parametrize("step", mortal_worker.STEPS)
 def test_case_47_a_worker_killed_at_a_step_leaves_no_gap_and_no_duplicate(
-    ottla_broker: EmbeddedBroker, tmp_path: Path, processes: ForkServerContext, step: str
+    bootstrap: str, tmp_path: Path, processes: ForkServerContext, step: str
 ) -> None:
-    place = next(places(ottla_broker.bootstrap, tmp_path))
+    place = next(places(bootstrap, tmp_path))
     keys = {key.replace(".", "_"): one for key, one in KEYS.items()}
     asyncio.run(place.create(2, retention_ms="-1", **keys))
     asyncio.run(fill(place, 1))

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 # Where each is: a module with a group of commands, or a module, its function and its examples.
+COMMAND_EXTRAS: Final = {"table": "tables", "sql": "sql", "registry": "registry"}
+"""Commands whose extra has all that they need, whichever package is missed first."""
 COMMANDS: Final[dict[str, tuple[str, ...]]] = {
     "broker": ("broker", "broker", "EXAMPLES"),
     "produce": ("produce", "produce", "EXAMPLES"),
@@ -109,5 +111,6 @@ def main() -> None:
         package = (error.name or "").partition(".")[0]
         if package not in EXTRAS:
             raise
-        complain(f"this needs {package}: pip install 'ottla[{EXTRAS[package]}]'")
+        extra = COMMAND_EXTRAS.get(named[0] if is_one else "", EXTRAS[package])
+        complain(f"this needs {package}: pip install 'ottla[{extra}]'")
         sys.exit(2)

@@ -264,8 +264,10 @@ class Admin(Twin[AsyncAdmin]):
         """
         return self._run(self._async.list_group_offsets_of(groups, return_errors=return_errors))
 
-    def alter_group_offsets(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
-        """Set the offsets of a group that has no members at the moment.
+    def alter_group_offsets(
+        self, group: str, offsets: Mapping[tuple[str, int], int], *, metadata: str | None = None
+    ) -> None:
+        """Set the offsets of a group that has no members at the moment; `metadata` is a note.
 
         >>> from ottla.sync import Admin
         >>> with Admin("127.0.0.1:9092") as admin:
@@ -274,7 +276,7 @@ class Admin(Twin[AsyncAdmin]):
         ...     print(found.offset, found.lag)
         2 1
         """
-        self._run(self._async.alter_group_offsets(group, offsets))
+        self._run(self._async.alter_group_offsets(group, offsets, metadata=metadata))
 
     def delete_group_offsets(self, group: str, partitions: Iterable[tuple[str, int]]) -> None:
         """Delete committed offsets of partitions that no member subscribes to."""

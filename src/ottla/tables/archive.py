@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from ottla.client.errors import BadArgument
 from ottla.tables.stores import file_system, path_of
 from ottla.tables.views import day_of
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 DAY: Final = "_day"
 MICROS: Final = pa.timestamp("us", "UTC")
+PLACE_OF_KEY: Final = ("_partition", "_key", "_offset")
+AT_ONCE: Final = 1_000_000
+"""Rows among which the last of each key are looked for at once."""
 NO_STORE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -59,6 +63,42 @@ def dataset_of(
         told = ds.field(DAY) == pa.scalar(day_of(one), pa.date32()) if has_day else None
         fragments.append(kind.make_fragment(path_of(one.url), filesystem, told, file_size=one.size))
     return ds.FileSystemDataset(fragments, schema, kind, filesystem)
+
+
+def latest_rows(rows: ds.Dataset) -> pa.Table:
+    """The last row of each key of a partition; none of a key whose last record is a tombstone."""
+    key = rows.schema.field("_key").type
+    if pa.types.is_struct(key):
+        raise BadArgument(
+            "mode=latest: keys that are records cannot be compared here; use mode=latest in Spark"
+        )
+    last: pa.Table = rows.schema.empty_table().select(PLACE_OF_KEY)
+    pending: list[pa.RecordBatch] = []
+    scanner = rows.scanner(columns=list(PLACE_OF_KEY))
+    for batch in scanner.to_batches():
+        pending.append(batch)
+        if sum(one.num_rows for one in pending) > max(AT_ONCE, 2 * last.num_rows):
+            last, pending = _last_places([*last.to_batches(), *pending]), []
+    if pending:
+        last = _last_places([*last.to_batches(), *pending])
+    places = _places(last)
+    kept = [
+        one.filter(pc.is_in(_places(one), value_set=places))
+        for one in rows.scanner(filter=~pc.field("_tombstone")).to_batches()
+    ]
+    return pa.Table.from_batches(kept, rows.schema)
+
+
+def _last_places(parts: list[pa.RecordBatch]) -> pa.Table:
+    found = pa.Table.from_batches(parts).group_by(["_partition", "_key"])
+    return found.aggregate([("_offset", "max")]).rename_columns(list(PLACE_OF_KEY))
+
+
+def _places(rows: pa.Table | pa.RecordBatch) -> pa.Array:
+    """Partition and offset of each row as one number; offsets end below 2^44."""
+    partitions = pc.shift_left(rows.column("_partition").cast(pa.int64()), 44)
+    found = pc.add(partitions, rows.column("_offset"))
+    return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
 
 
 def first_offsets_at(

@@ -56,7 +56,8 @@ class TableState:
     `next` is the position, from the properties; `line_next` is what the newest snapshot in the line
     of `main` says that has a position, None if none of them is kept. `commits` are the commits of
     the kept snapshots. `partition` is how rows are divided, as the setting says it; None if
-    somebody else has divided them in another way. `handle` is the format's own.
+    somebody else has divided them in another way. `renamed` are columns that somebody else has
+    given another name, old and new one; files have the old one. `handle` is the format's own.
     """
 
     table: str
@@ -76,6 +77,7 @@ class TableState:
     has_deletes: bool
     changed_ms: int
     handle: object = field(repr=False, compare=False)
+    renamed: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

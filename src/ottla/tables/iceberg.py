@@ -59,6 +59,7 @@ from ottla.tables.position import (
     is_rolled_back,
     load_holes,
     load_offsets,
+    renamed_sentence,
 )
 from ottla.tables.rows import CONVERSION
 
@@ -284,6 +285,8 @@ def open_snapshot(metadata_location: str, properties: Mapping[str, str] | None =
             f"ForeignDeletes: {metadata_location} has delete files; have the engine that wrote "
             "them rewrite these data files"
         )
+    if state.renamed:
+        raise TablePaused(f"ColumnsChanged: {renamed_sentence(metadata_location, state.renamed)}")
     position = state.next
     if is_rolled_back(state):
         position = {**state.first, **(state.line_next or {})}
@@ -334,7 +337,21 @@ def _state(table: Table) -> TableState:
         has_deletes=_has_deletes(table, current),
         changed_ms=metadata.last_updated_ms,
         handle=table,
+        renamed=_renamed(metadata),
     )
+
+
+def _renamed(metadata: TableMetadata) -> tuple[tuple[str, str], ...]:
+    """Columns that are not called any more as they were at first; the worker renames none."""
+    if len(metadata.schemas) == 1:
+        return ()
+    first: dict[int, str | None] = {}
+    for schema in sorted(metadata.schemas, key=lambda one: one.schema_id):
+        for number in schema.field_ids:
+            first.setdefault(number, schema.find_column_name(number))
+    current = metadata.schema()
+    names = [(first[one], current.find_column_name(one)) for one in current.field_ids]
+    return tuple((str(old), str(new)) for old, new in names if old != new)
 
 
 def _column_properties(columns: pa.Schema) -> dict[str, str]:

@@ -13,10 +13,12 @@ from ottla.errors import OttlaError
 from ottla.tables.compacting import SMALL_FILE_BYTES
 from ottla.tables.converting import Converter
 from ottla.tables.erasing import ERASURES, load_erasures
+from ottla.tables.errors import TableError
 from ottla.tables.names import dead_letter_table, topic_id_bytes
 from ottla.tables.position import replaced, trouble
 from ottla.tables.scanning import scan
 from ottla.tables.topics import look
+from ottla.tables.waiting import noted_wait
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -59,20 +61,28 @@ async def status(
     admin: Admin, tables: TableFormat, settings: TopicSettings, wall_ms: int
 ) -> TableStatus:
     """How a table is, and what is wrong with it."""
-    state = await asyncio.to_thread(tables.load, settings.table)
     log = await look(admin, settings, is_new=False)
+    waits = await _waits(admin, settings)
+    try:
+        state = await asyncio.to_thread(tables.load, settings.table)
+    except Exception as error:
+        if waits is None:
+            raise
+        raise TableError(f"{error}; {settings.topic}: {waits}") from error
     if state is None:
         behind = sum(end - log.starts.get(one, end) for one, end in log.ends.items())
+        why = waits or "is ottla table run running?"
         return TableStatus(
             settings.topic, settings.table, {}, dict(log.ends), behind, 0.0, 0, 0, 0, 0, 0,
             settings.hold_bytes,
-            f"not created yet; is ottla table run running?{_held(settings, behind)}",
+            f"not created yet; {why}{_held(settings, behind)}",
         )  # fmt: skip
     parts = await asyncio.to_thread(_parts, tables, settings.table)
     files = parts[0].files
     invalid = sum(one.rows for part in parts[1:] for one in part.files)
     lag = sum(max(0, end - state.next.get(one, end)) for one, end in log.ends.items())
     seconds = max(0, wall_ms - state.changed_ms) / 1000 if lag else 0.0
+    problem = await asyncio.to_thread(_problem, tables, state, log, settings, seconds, waits)
     return TableStatus(
         settings.topic,
         state.table,
@@ -86,8 +96,17 @@ async def status(
         invalid,
         sum(one.end - one.start for one in state.holes),
         settings.hold_bytes,
-        await asyncio.to_thread(_problem, tables, state, log, settings, seconds),
+        problem,
     )
+
+
+async def _waits(admin: Admin, settings: TopicSettings) -> str | None:
+    """What the worker says of its waiting; who may not see groups is told nothing."""
+    try:
+        why = await noted_wait(admin, settings)
+    except OttlaError:
+        return None
+    return None if why is None else f"its worker waits: {why}"
 
 
 def _held(settings: TopicSettings, lag: int) -> str:
@@ -103,7 +122,12 @@ def _held(settings: TopicSettings, lag: int) -> str:
 
 
 def _problem(
-    tables: TableFormat, state: TableState, log: LogView, settings: TopicSettings, seconds: float
+    tables: TableFormat,
+    state: TableState,
+    log: LogView,
+    settings: TopicSettings,
+    seconds: float,
+    waits: str | None,
 ) -> str | None:
     found = trouble(state, log.topic_id)
     letters = tables.load(dead_letter_table(settings.table))
@@ -117,11 +141,13 @@ def _problem(
         return f"{type(error).__name__}: {error}"
     if state.holes:
         return f"records were gone before they were taken: {len(state.holes)} holes"
-    if seconds > LATE_INTERVALS * settings.commit_interval:
-        waits = sum(max(0, end - state.next.get(one, end)) for one, end in log.ends.items())
-        held = _held(settings, waits)
-        return f"nothing was taken for {seconds:.0f} s; is ottla table run running?{held}"
-    return None
+    late = seconds > LATE_INTERVALS * settings.commit_interval
+    if not late and waits is None:
+        return None
+    lag = sum(max(0, end - state.next.get(one, end)) for one, end in log.ends.items())
+    why = waits or "is ottla table run running?"
+    said = f"nothing was taken for {seconds:.0f} s; {why}" if late else why
+    return f"{said}{_held(settings, lag)}"
 
 
 @dataclass(frozen=True, slots=True)

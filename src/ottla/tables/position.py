@@ -124,6 +124,8 @@ def trouble(
             f"table {state.table} was given a partition spec that the worker cannot fill; "
             "set one of day, hour or month of _timestamp, or none",
         )
+    if state.renamed:
+        return Trouble("ColumnsChanged", renamed_sentence(state.table, state.renamed))
     missing = [one for one in needed if one not in state.columns.names]
     if missing:
         return Trouble(
@@ -143,6 +145,15 @@ def replaced(state: TableState, topic_id: str) -> Trouble | None:
         "TopicReplaced",
         f"table {state.table} {made_by}, and topic {state.topic or '?'} is {topic_id} now; "
         "retire or rename the table, or set ottla.table.name to another name",
+    )
+
+
+def renamed_sentence(table: str, renamed: Sequence[tuple[str, str]]) -> str:
+    """What to do about columns whose files have other names."""
+    told = ", ".join(f"{old} to {new}" for old, new in renamed)
+    return (
+        f"columns of table {table} were renamed ({told}), and its files, which are read by name, "
+        "have the old names; rename them back"
     )
 
 

@@ -29,9 +29,11 @@ from ottla.tables.rows import LETTERS
 from ottla.tables.scanning import offsets_from
 from ottla.tables.topics import look
 from ottla.tables.upkeep import Upkeep
+from ottla.tables.waiting import note_wait
 
 if TYPE_CHECKING:
     from ottla.tables.format import NewFile, Offsets, TableState
+    from ottla.tables.position import Trouble
     from ottla.tables.settings import TopicSettings
     from ottla.tables.worker import Worker
 
@@ -52,6 +54,7 @@ class TableTask:
         self._goal: Offsets | None = None
         self._files: RoundFiles | None = None
         self._round_bytes = taking.ROUND_BYTES
+        self._told = ""
 
     async def run(self) -> None:
         """Serve the table until cancelled."""
@@ -67,8 +70,20 @@ class TableTask:
                     self._settings.table, wait.seconds, wait.trouble.name,
                     redact(wait.trouble.sentence),
                 )  # fmt: skip
+            await self._tell(wait.trouble)
             await asyncio.sleep(wait.seconds)
             event = rounds.Tick()
+
+    async def _tell(self, trouble: Trouble | None) -> None:
+        """Note with the mirrored position why the table waits, for `ottla table status`."""
+        why = "" if trouble is None else f"{trouble.name}: {redact(trouble.sentence)}"
+        if why == self._told:
+            return
+        try:
+            await note_wait(self._worker.admin, self._settings, why)
+            self._told = why
+        except Exception as error:  # noqa: BLE001  # the broker may be what is away
+            logger.debug("cannot note why %s waits: %s", self._settings.table, redact(error))
 
     async def _maintain(self) -> None:
         try:
@@ -116,9 +131,10 @@ class TableTask:
         try:
             return await self.do(effect)
         except Exception as error:  # noqa: BLE001  # the machine decides what a failure means
-            name = type(error).__name__
+            # The driver's own words, in one line: SQLAlchemy adds the statement and a link.
+            told = " ".join(str(getattr(error, "orig", None) or error).split())
             return rounds.Failed(
-                f"{type(effect).__name__}: {name}: {error}",
+                f"{type(effect).__name__}: {type(error).__name__}: {told}",
                 is_refused=isinstance(error, CommitRefused),
                 is_stale=isinstance(error, ColumnsMoved),
             )

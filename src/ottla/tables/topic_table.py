@@ -11,6 +11,8 @@ Rules:
   is first needed, and held in memory.
 - `_day`, the UTC day of `_timestamp`, is a column of tables whose files are partitioned by day; a
   filter on it opens the files of these days alone.
+- With `mode="latest"` it has the last row of each key, without tombstones. They are found when they
+  are first needed, and held in memory.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from ottla.client.cluster.cluster import API_TIMEOUT
 from ottla.client.errors import BadArgument, MissingExtra
@@ -54,6 +56,8 @@ class TopicTable:
         columns: pa.Schema,
         read: Callable[[], list[pa.RecordBatch]],
         store: Mapping[str, str] | None = None,
+        *,
+        is_latest: bool = False,
     ) -> None:
         from ottla.tables.archive import day_roots, with_day_field
 
@@ -64,6 +68,8 @@ class TopicTable:
         self._read = read
         self._store = dict(store or {})
         self._tail: pa.Table | None = None
+        self._is_latest = is_latest
+        self._latest: pa.Table | None = None
         self._lock = threading.Lock()
 
     @property
@@ -93,6 +99,21 @@ class TopicTable:
 
     def dataset(self) -> ds.Dataset:
         """Files and tail as one `pyarrow.dataset`; filters and columns reach the files."""
+        if not self._is_latest:
+            return self._all()
+        import pyarrow.dataset as ds
+
+        from ottla.tables.archive import latest_rows
+
+        with self._lock:
+            found = self._latest
+        if found is None:
+            found = latest_rows(self._all())
+            with self._lock:
+                self._latest = found
+        return ds.InMemoryDataset(found)
+
+    def _all(self) -> ds.Dataset:
         import pyarrow.dataset as ds
 
         from ottla.tables.archive import dataset_of
@@ -192,6 +213,7 @@ def table(
     api_timeout: float = API_TIMEOUT,
     registry_url: str | None = None,
     store: Mapping[str, str] | None = None,
+    mode: Literal["all", "latest"] = "all",
 ) -> TopicTable:
     """Open the table of a topic, joined at an exact offset with the log's records after it.
 
@@ -200,6 +222,7 @@ def table(
     2026-11-14T08:30Z. `tail=False` reads the table alone. `registry_url` is where schemas are, if
     the brokers do not say. `store` has settings of the object store with the files, such as
     `{"endpoint": URL, "region": NAME}`; what is missing comes from the environment.
+    `mode="latest"` has the last row of each key, without tombstones.
     """
     return blocking(
         open_table(
@@ -215,6 +238,7 @@ def table(
             api_timeout=api_timeout,
             registry_url=registry_url,
             store=store,
+            mode=mode,
         )
     )
 
@@ -233,8 +257,11 @@ async def open_table(
     api_timeout: float = API_TIMEOUT,
     registry_url: str | None = None,
     store: Mapping[str, str] | None = None,
+    mode: Literal["all", "latest"] = "all",
 ) -> TopicTable:
     """`table` for an event loop."""
+    if mode not in ("all", "latest"):
+        raise BadArgument(f"mode: expected all or latest, got {mode!r}")
     pinned = await pin(
         bootstrap,
         topic,
@@ -260,7 +287,7 @@ async def open_table(
             )
         )
 
-    return TopicTable(pinned.view, pinned.columns, read, store)
+    return TopicTable(pinned.view, pinned.columns, read, store, is_latest=mode == "latest")
 
 
 def blocking(work: Coroutine[Any, Any, T]) -> T:

@@ -108,6 +108,60 @@ def test_a_missing_package_is_named_with_its_extra(args: list[str], extra: str) 
     assert f"pip install 'ottla[{extra}]'" in done.stderr
 
 
+HEAVY = (
+    "duckdb",
+    "fastavro",
+    "grpc_tools",
+    "h11",
+    "numba",
+    "numpy",
+    "polars",
+    "pyarrow",
+    "pyiceberg",
+)
+
+
+def test_case_98_ottla_loads_none_of_the_packages_of_tables_and_schemas() -> None:
+    code = (
+        "import sys, ottla; [getattr(ottla, name) for name in ottla.__all__];"
+        f"print(sorted(set({HEAVY!r}) & sys.modules.keys()))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "extra"),
+    [
+        (["table", "run", "--once"], "tables"),
+        (["table", "status"], "tables"),
+        (["table", "infer", "{topic}"], "tables"),
+        (["sql", "select 1"], "sql"),
+        (["registry", "run"], "registry"),
+    ],
+)
+def test_case_98_each_command_names_the_extra_it_needs(
+    ottla_broker: EmbeddedBroker, filled: str, args: list[str], extra: str
+) -> None:
+    given = [one.format(topic=filled) for one in args]
+    done = run(*given, "--bootstrap", ottla_broker.bootstrap)
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    assert f"pip install 'ottla[{extra}]'" in done.stderr
+
+
+def test_case_98_a_broker_with_a_registry_names_its_extra(tmp_path: Path) -> None:
+    done = run(
+        *("broker", "--data-dir", str(tmp_path), "--listen", "127.0.0.1:0"),
+        *("--set", "ottla.registry.listener=http://127.0.0.1:0"),
+    )
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "pip install 'ottla[registry]'" in done.stderr
+
+
 def test_cloud_storage_names_its_extra(tmp_path: Path) -> None:
     done = run(
         *("broker", "--data-dir", str(tmp_path), "--listen", "127.0.0.1:0"),

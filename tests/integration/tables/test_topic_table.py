@@ -114,6 +114,36 @@ def test_a_table_stays_as_it_was_opened(broker: EmbeddedBroker, tmp_path: Path) 
     assert rows(opened(broker, topic, at=table.end).to_arrow()) == written(0, 8)
 
 
+@pytest.mark.parametrize("at_once", [1, 1_000_000])
+def test_case_88_the_latest_row_of_each_key(
+    broker: EmbeddedBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    monkeypatch.setattr("ottla.tables.archive.AT_ONCE", at_once)
+    name = new_topic(broker, 2)
+    changes = [(n % 7, None if n % 5 == 0 else b"%d" % n) for n in range(60)]
+    records = [
+        ProducerRecord(value, None if key == 6 else b"%d" % key, partition=key % 2)
+        for key, value in changes
+    ]
+    send(broker, name, records[:40])
+    take(broker, tmp_path, name)
+    send(broker, name, records[40:])
+    folded = {b"%d" % key if key != 6 else None: value for key, value in changes}
+    latest = opened(broker, name, mode="latest")
+    found = latest.to_arrow(columns=["_key", "value"]).to_pylist()
+    assert len(found) == len({one["_key"] for one in found})
+    wanted = {key: value for key, value in folded.items() if value is not None}
+    assert {one["_key"]: one["value"] for one in found} == wanted
+    with duckdb.connect() as connection:
+        latest.to_duckdb(connection, "latest")
+        assert connection.sql("select count(*) from latest").fetchone() == (len(wanted),)
+    assert latest.to_polars().select("value").collect().height == len(wanted)
+    empty = new_topic(broker)
+    assert opened(broker, empty, mode="latest").to_arrow().num_rows == 0
+    with pytest.raises(BadArgument, match="mode: expected all or latest"):
+        opened(broker, name, mode="newest")
+
+
 def test_case_94_a_tail_that_is_too_large(broker: EmbeddedBroker, tmp_path: Path) -> None:
     topic = new_topic(broker)
     fill(broker, topic, range(5))

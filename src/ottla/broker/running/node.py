@@ -432,7 +432,12 @@ class Node:
 
     async def _serve_registry(self) -> None:
         # Not needed by a broker without it.
-        await self.workers.run(partial(import_module, "ottla.broker.running.registry"))
+        try:
+            await self.workers.run(partial(import_module, "ottla.broker.running.registry"))
+        except ModuleNotFoundError as error:
+            raise CannotListen(
+                f"the schema registry needs {error.name}: pip install 'ottla[registry]'"
+            ) from error
         from ottla.broker.running.registry import ServedRegistry
 
         self.registry = await self.workers.run(partial(ServedRegistry, self))

@@ -130,8 +130,10 @@ class GroupCalls(OffsetCalls):
             )
         return found
 
-    async def alter_group_offsets(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
-        """Set the offsets of a group that has no members at the moment.
+    async def alter_group_offsets(
+        self, group: str, offsets: Mapping[tuple[str, int], int], *, metadata: str | None = None
+    ) -> None:
+        """Set the offsets of a group that has no members at the moment; `metadata` is a note.
 
         >>> from ottla import Admin
         >>> async with Admin("127.0.0.1:9092") as admin:
@@ -142,13 +144,18 @@ class GroupCalls(OffsetCalls):
         """
         arguments.text("group", group)
         named = arguments.offsets("offsets", offsets)
+        note = arguments.optional_text("metadata", metadata, "a note")
         request = OffsetCommitRequest(
             group_id=group,
             topics=[
                 OffsetCommitRequestTopic(
                     topic,
                     partitions=[
-                        OffsetCommitRequestPartition(number, named[TopicPartition(topic, number)])
+                        OffsetCommitRequestPartition(
+                            number,
+                            named[TopicPartition(topic, number)],
+                            committed_metadata=note or "",
+                        )
                         for number in numbers
                     ],
                 )
