@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
 from ottla.redaction import redact
@@ -37,6 +37,10 @@ if TYPE_CHECKING:
     from ottla.tables.settings import TopicSettings
     from ottla.tables.worker import Worker
 
+UNCHANGED_MS: Final = 600_000
+"""Until a table is looked after again that nobody has written to: to look costs as much as a round,
+and what is due by time alone, such as snapshots to forget, can wait so long."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -55,6 +59,9 @@ class TableTask:
         self._files: RoundFiles | None = None
         self._round_bytes = taking.ROUND_BYTES
         self._told = ""
+        self._seen: tuple[str | None, ...] = ()  # metadata of the table and of its dead letters
+        self._maintained: tuple[str | None, ...] | None = None
+        self._maintained_ms = 0
 
     async def run(self) -> None:
         """Serve the table until cancelled."""
@@ -86,8 +93,13 @@ class TableTask:
             logger.debug("cannot note why %s waits: %s", self._settings.table, redact(error))
 
     async def _maintain(self) -> None:
+        """Upkeep; a table that has not changed since is left alone for a while."""
+        now_ms = self._worker.clock.wall_ms()
+        seen = self._seen
+        if seen == self._maintained and now_ms < self._maintained_ms + UNCHANGED_MS:
+            return
+        self._maintained, self._maintained_ms = seen, now_ms
         try:
-            now_ms = self._worker.clock.wall_ms()
             await self.upkeep.step(self._worker.spool, now_ms)
             if self._settings.has_letters:
                 await self.letter_upkeep.step(self._worker.spool, now_ms)
@@ -120,12 +132,15 @@ class TableTask:
         """What the event says of the table, for metrics."""
         metrics, topic = self._worker.metrics, self._settings.topic
         match event:
-            case rounds.Loaded(state, _, log) if state is not None:
+            case rounds.Loaded(state, letters, log) if state is not None:
                 metrics.loaded(topic, state, log.ends)
+                of_letters = None if letters is None else letters.metadata_location
+                self._seen = state.metadata_location, of_letters
             case rounds.Taken():
                 metrics.invalid[topic] += sum(one.rows for one in event.letters)
             case rounds.Committed(state):
                 metrics.committed(topic, state)
+                self._seen = (state.metadata_location,)
 
     async def _attempt(self, effect: rounds.Effect) -> rounds.Event:
         try:

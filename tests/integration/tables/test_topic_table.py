@@ -136,7 +136,7 @@ def test_case_88_the_latest_row_of_each_key(
     assert {one["_key"]: one["value"] for one in found} == wanted
     with duckdb.connect() as connection:
         latest.to_duckdb(connection, "latest")
-        assert connection.sql("select count(*) from latest").fetchone() == (len(wanted),)
+        assert connection.sql("select count(*) from latest").fetchall() == [(len(wanted),)]
     assert latest.to_polars().select("value").collect().height == len(wanted)
     empty = new_topic(broker)
     assert opened(broker, empty, mode="latest").to_arrow().num_rows == 0

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,6 +18,7 @@ from ottla.tables.format import Commit
 from ottla.tables.iceberg import open_snapshot
 from ottla.tables.inspecting import verify
 from ottla.tables.settings import topic_settings
+from ottla.tables.table_task import TableTask
 from ottla.tables.upkeep import Upkeep
 from ottla.tables.warehouse import Warehouse
 
@@ -186,3 +190,42 @@ async def test_a_replacement_is_refused_when_the_table_has_moved_on(place: Place
     with pytest.raises(CommitRefused):
         tables.expire(stale, [stale.snapshot or 0])
     tables.close()
+
+
+async def test_a_table_that_does_not_change_is_left_alone(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker of a thousand idle tables spent half of its time on looking after them."""
+    await place.create()
+    await place.fill([b"one"])
+    looked = 0
+    loaded = 0
+    step, load = Upkeep.step, TableTask._load
+
+    async def counted(upkeep: Upkeep, spool: Path, now_ms: int) -> None:
+        nonlocal looked
+        looked += 1
+        await step(upkeep, spool, now_ms)
+
+    async def noted(task: TableTask) -> Any:
+        nonlocal loaded
+        loaded += 1
+        return await load(task)
+
+    monkeypatch.setattr(Upkeep, "step", counted)
+    monkeypatch.setattr(TableTask, "_load", noted)
+    settings = topic_settings(place.topic, {"ottla.table.enable": "true"})
+    assert settings is not None
+    async with place.worker() as worker:
+        task = TableTask(worker, replace(settings, commit_interval=0.01))
+        running = asyncio.create_task(task.run())
+        while loaded < 8:  # noqa: ASYNC110  # polled, as the worker does
+            await asyncio.sleep(0.01)
+        before = looked
+        assert before <= 3  # after its creation, its first commit, and once more
+        await place.fill([b"two"])
+        while looked == before:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
