@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
+from ottla.client.errors import TopicAuthorizationFailed, UnknownTopic
 from ottla.metadata.config.table_keys import PREFIX
 from ottla.metadata.names import table_name
 from ottla.tables.errors import BadTableSetting, TablePaused
@@ -57,7 +58,8 @@ async def enabled_topics(
     """The topics that are kept as tables, by name; only those of `names` and `shard` if given.
 
     Keys of `overrides` count before those of the broker. A topic whose settings are wrong is left
-    out and told to `refuse`, if there is one to tell.
+    out and told to `refuse`, if there is one to tell; so is one whose settings may not be seen,
+    unless it was named.
     """
     found = {}
     for listed in await admin.list_topics():
@@ -65,14 +67,22 @@ async def enabled_topics(
             continue
         if shard is not None and not shard.has(listed.name):
             continue
-        entries = await admin.describe_configs("topic", listed.name)
-        values = {
-            one.name: one.value
-            for one in entries
-            if one.name.startswith(PREFIX) and one.value is not None
-        }
         try:
+            entries = await admin.describe_configs("topic", listed.name)
+            values = {
+                one.name: one.value
+                for one in entries
+                if one.name.startswith(PREFIX) and one.value is not None
+            }
             settings = topic_settings(listed.name, {**values, **overrides.get(listed.name, {})})
+        except UnknownTopic:
+            continue  # deleted since it was listed
+        except TopicAuthorizationFailed as error:
+            if names is not None:
+                raise
+            if refuse is not None:
+                refuse(BadTableSetting(f"topic {listed.name!r}: {error}"))
+            continue
         except BadTableSetting as error:
             if refuse is None:
                 raise
