@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ottla.client.producer.types import ProducerRecord
 from tests.support import connect_tables, spark_cluster
@@ -20,7 +20,7 @@ PATIENCE = 300
 ROOT = Path(__file__).parents[2]
 
 
-def written(first: int, end: int) -> list[list[object]]:
+def written(first: int, end: int) -> list[list[Any]]:
     return sorted([n % 2, n // 2, str(n)] for n in range(first, end))
 
 
@@ -75,7 +75,7 @@ def test_case_83_tables_times_and_views_through_connect(
         assert found == sorted(
             [one, offset, str(2 * offset + one)] for one in (0, 1) for offset in range(ends[one])
         )
-    assert told["at"] == [row for row in written(0, 50) if row[1] < (22, 7)[row[0]]]  # type: ignore[operator,index]
+    assert told["at"] == [row for row in written(0, 50) if row[1] < (22, 7)[row[0]]]
     assert told["at time"] == written(0, connect_tables.SECOND)
     assert told["before"] == []
     assert told["archive"] == 40
