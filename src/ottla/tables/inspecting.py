@@ -142,9 +142,9 @@ def _problem(
     if state.holes:
         return f"records were gone before they were taken: {len(state.holes)} holes"
     late = seconds > LATE_INTERVALS * settings.commit_interval
-    if not late and waits is None:
-        return None
     lag = sum(max(0, end - state.next.get(one, end)) for one, end in log.ends.items())
+    if not late and (waits is None or not lag):
+        return None
     why = waits or "is ottla table run running?"
     said = f"nothing was taken for {seconds:.0f} s; {why}" if late else why
     return f"{said}{_held(settings, lag)}"

@@ -46,6 +46,8 @@ CONFLICTS: Final = 3
 """Rounds in a row that another worker took first, before this one steps back."""
 STEP_BACK: Final = 300.0
 """Seconds that it steps back for."""
+ANOTHER_WORKER: Final = "AnotherWorker"
+"""The trouble of a worker that steps back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -495,7 +497,7 @@ class Rounds:
             f"another worker took the records of {CONFLICTS} rounds in a row; "
             "one worker a table is enough"
         )
-        return [*dropped, Wait(STEP_BACK, Trouble("AnotherWorker", sentence))]
+        return [*dropped, Wait(STEP_BACK, Trouble(ANOTHER_WORKER, sentence))]
 
     def _abandoned(self) -> list[Effect]:
         """Give the round up. Its dead letters stay if their commit went through."""

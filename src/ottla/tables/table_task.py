@@ -83,7 +83,10 @@ class TableTask:
 
     async def _tell(self, trouble: Trouble | None) -> None:
         """Note with the mirrored position why the table waits, for `ottla table status`."""
-        why = "" if trouble is None else f"{trouble.name}: {redact(trouble.sentence)}"
+        if trouble is None or trouble.name == rounds.ANOTHER_WORKER:  # the table does not wait
+            why = ""
+        else:
+            why = f"{trouble.name}: {redact(trouble.sentence)}"
         if why == self._told:
             return
         try:
@@ -113,7 +116,7 @@ class TableTask:
             wait = await self._until_wait(rounds.Tick())
             if wait.trouble is not None:
                 why = f"{self._settings.topic}: {wait.trouble.name}: {wait.trouble.sentence}"
-                failed = wait.trouble.name in ("Failed", "AnotherWorker")
+                failed = wait.trouble.name in ("Failed", rounds.ANOTHER_WORKER)
                 raise TableRunFailed(why) if failed else TablePaused(why)
             reached = self._rounds.reached
             goal = self._goal or {}
