@@ -32,17 +32,26 @@ are present.
 |---|---|---|
 """
 
+NOT_SERVED = """
+## APIs not served
+
+Clients and tools see from ApiVersions that these are not there. What to do instead is told in
+[what is not there](not-there.md).
+
+"""
+
 MISSING = """
 ## What is missing
 
 - **Two-phase commit** (KIP-939: InitProducerId v6) and WriteTxnMarkers v2. Everything else of
   [transactions](../how-to/transactions.md) is served, in both versions of the protocol.
-- **Security** that is missing: delegation tokens (keys 38 to 41).
+- **Security**: Kerberos and delegation tokens.
 - **Replication**: a log exists once. The replicas of a partition are the nodes that may lead it, as
   many as there are [nodes](../how-to/nodes.md) at most.
 - Older message formats (v0, v1): refused with INVALID_RECORD, as Kafka 4 does.
 - OffsetCommit and OffsetFetch v10 (topic ids): clients use v9.
-- Telemetry (71, 72), delegation tokens: clients do without.
+- **Groups of Kafka Streams** by the new protocol (KIP-1071); Kafka Streams uses the classic one.
+- Telemetry (KIP-714): clients do without.
 
 ## Static members
 
@@ -96,14 +105,18 @@ hard delete; and a version that a soft-deleted one references cannot be hard-del
 def page() -> str:
     rows = []
     for key, served in sorted(SERVED.items()):
-        name = message(key, request=True).root.__name__.removesuffix("Request")
         assert key in API_NAMES
         versions = f"{served.min_version} to {served.max_version}"
         if served.listed_min is not None:
             versions += f" (listed from {served.listed_min}, as Kafka does)"
-        rows.append(f"| {key} | {name} | {versions} |\n")
+        rows.append(f"| {key} | {_name(key)} | {versions} |\n")
+    missing = [f"- {key} {_name(key)}\n" for key in sorted(API_NAMES.keys() - SERVED.keys())]
     paths = "".join(f"| `{route}` |\n" for route in ROUTES)
-    return HEAD + "".join(rows) + MISSING + REGISTRY + paths
+    return HEAD + "".join(rows) + NOT_SERVED + "".join(missing) + MISSING + REGISTRY + paths
+
+
+def _name(key: int) -> str:
+    return message(key, request=True).root.__name__.removesuffix("Request")
 
 
 def main() -> int:

@@ -115,7 +115,7 @@ if TYPE_CHECKING:
         Secured,
     )
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.2.0"
 __all__ = [
     "Acknowledged",
     "Acl",

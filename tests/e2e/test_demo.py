@@ -11,8 +11,10 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.request import urlopen
 
 import pytest
 
@@ -30,6 +32,8 @@ ORDERS = 1500
 # What is tested is what comes out, on machines that may be busy; not how soon.
 LIMIT_SECONDS = 280
 STARTED = "crashed on purpose"  # said once workers work
+LOOK = "look at it in a browser: "
+KEPT = "the console, until then: "
 PATIENCE_SECONDS = LIMIT_SECONDS + 60
 GONE_WITHIN_SECONDS = 30.0
 
@@ -40,8 +44,14 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture
 def demo(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    with started(tmp_path) as process:
+        yield process
+
+
+@contextmanager
+def started(tmp_path: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
-        [*DEMO, "--orders", str(ORDERS), "--limit", str(LIMIT_SECONDS), "--json"],
+        [*DEMO, "--orders", str(ORDERS), "--limit", str(LIMIT_SECONDS), "--json", *options],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -76,8 +86,8 @@ def assert_gone(directory: Path) -> None:
 def wait_until_it_works(demo: subprocess.Popen[str], directory: Path) -> None:
     assert demo.stderr is not None
     assert any(STARTED in line for line in demo.stderr)
-    # Parent, Spark, four workers, and a ledger at most between two lives.
-    assert len(left_over(directory)) >= 6
+    # Parent, supervisor, three nodes, Spark, four workers, and a ledger at most between two lives.
+    assert len(left_over(directory)) >= 10
 
 
 def test_every_check_holds_and_nothing_is_left(demo: subprocess.Popen[str], tmp_path: Path) -> None:
@@ -86,11 +96,28 @@ def test_every_check_holds_and_nothing_is_left(demo: subprocess.Popen[str], tmp_
     summary = json.loads(out)
     assert summary["ok"]
     assert summary["orders"] == ORDERS
-    assert len(summary["checks"]) == 12
+    assert len(summary["checks"]) == 18
     assert all(one["holds"] for one in summary["checks"])
     assert STARTED in said
     assert list(tmp_path.iterdir()) == []
     assert_gone(tmp_path)
+
+
+def test_broker_and_console_stay_until_ctrl_c(tmp_path: Path) -> None:
+    with started(tmp_path, "--keep", "--console") as demo:
+        assert demo.stderr is not None
+        said = [next(line for line in demo.stderr if LOOK in line)]
+        said += [next(line for line in demo.stderr if KEPT in line)]
+        early, late = (line.split()[-1] for line in said)
+        assert early == late
+        with urlopen(late) as page:
+            assert "Overview" in page.read().decode()
+        demo.send_signal(signal.SIGINT)
+        out, rest = demo.communicate(timeout=PATIENCE_SECONDS)
+    assert demo.returncode == 0, rest
+    assert json.loads(out)["ok"]
+    assert_gone(tmp_path)
+    assert list(tmp_path.glob("ottla-demo-*/warehouse.db"))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda one: one.name)

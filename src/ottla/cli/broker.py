@@ -164,7 +164,7 @@ def broker(
     broker_config = _load(config, sets, None if secure else listen)
     if registry:
         broker_config = _with_registry(broker_config, "https" if secure else "http")
-    directory = None if ephemeral else data_dir or Path(broker_config.get_list("log.dirs")[0])
+    directory = None if ephemeral else data_dir or _data_directory(broker_config)
     if secure and directory is not None:
         broker_config = _secured(broker_config, directory, listen, host or [])
     made = directory if secure else None
@@ -198,6 +198,14 @@ def _directory(text: str) -> Path:
     if not text:
         _fail("--data-dir is empty; name a directory, or leave it out for ./ottla-data")
     return Path(text)
+
+
+def _data_directory(config: BrokerConfig) -> Path:
+    """That of the configuration. Kafka's nodes may have several; nothing is left out in silence."""
+    named = config.get_list("log.dirs")
+    if len(named) > 1:
+        _fail(f"a node has one data directory, and log.dirs names {len(named)}; keep one of them")
+    return Path(named[0])
 
 
 def _load(file: Path | None, sets: list[str], listen: str | None) -> BrokerConfig:

@@ -13,23 +13,24 @@ from ottla.cli.output import print_json
 if TYPE_CHECKING:
     from ottla.demo.run import Summary
 
-NEEDED = ("numba", "pyarrow", "pyspark")
+NEEDED = ("cryptography", "numba", "pyarrow", "pyiceberg", "pyspark", "starlette")
 KEPT = """\
 the broker serves {0} until Ctrl-C; in another terminal:
+  ottla cluster status --bootstrap {0}
   ottla share-group describe warehouse --bootstrap {0}
-  ottla consume sales --until-end --bootstrap {0}
-its files, which stay when it ends: {1}"""
-CONSOLE = "the console, until then: {0}"
+  ottla sql "select shop, count(*) from orders group by shop" --bootstrap {0}
+its files, which stay when it ends: {1}
+the console, until then: {2}"""
 STOPPED = 130  # what shells say of a program that Ctrl-C has ended
 
 EXAMPLES = """
 Examples:
 
-  ottla demo                  a minute: broker, queue, ledger, Spark, tiering; all of it checked
+  ottla demo                  a minute: nodes, TLS, queue, ledger, table, Spark; all of it checked
 
   ottla demo --keep           the broker stays, to be looked at with ottla topic, consume, ...
 
-  ottla demo --keep --console and the web console, to look at it in a browser
+  ottla demo --keep --console the address of the web console is told at the start, too
 
   ottla demo --json           the summary for programs, progress on stderr
 """
@@ -45,7 +46,7 @@ def demo(
         bool, typer.Option("--keep", help="Keep the broker until Ctrl-C, and all files.")
     ] = False,
     console: Annotated[
-        bool, typer.Option("--console", help="Serve the web console; with --keep it stays, too.")
+        bool, typer.Option("--console", help="Tell the address of the web console at the start.")
     ] = False,
     as_json: Json = False,
     picture: Annotated[
@@ -84,8 +85,7 @@ def demo(
 
 def kept(summary: Summary) -> str:
     """What to do with the broker that stays."""
-    said = KEPT.format(summary.bootstrap, summary.directory)
-    return f"{said}\n{CONSOLE.format(summary.console)}" if summary.console else said
+    return KEPT.format(summary.bootstrap, summary.directory, summary.console)
 
 
 def _print(summary: Summary, *, as_json: bool) -> None:

@@ -10,7 +10,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from ottla.demo.console import Shown
 from ottla.demo.orders import Kind, window_of
+from ottla.demo.stage import NODES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -30,6 +32,7 @@ class Expected:
     values: Mapping[str, bytes]
     sound: frozenset[str]
     poison: frozenset[str]
+    torn: frozenset[str]
     cents: int
     sales: Sales
 
@@ -56,6 +59,17 @@ class Evidence:
     tier_objects: int = 0
     table: Sales = field(default_factory=dict)
     topic: Sales = field(default_factory=dict)
+    rows: list[str] = field(default_factory=list)
+    """The orders in the files of the topic's table; and, below, their worth."""
+    row_cents: int = 0
+    letters: list[str] = field(default_factory=list)
+    """The orders in the dead letters of that table."""
+    refused: dict[str, bool] = field(default_factory=dict)
+    """By what strangers tried at the secured listener."""
+    console: Shown = field(default_factory=Shown)
+    killed: int | None = None
+    """The process of the node that was killed; and, below, the one that took its place."""
+    returned: int | None = None
     crashes: Counter[str] = field(default_factory=Counter)
     still_running: list[str] = field(default_factory=list)
 
@@ -78,18 +92,22 @@ def expect(orders: Iterable[Order]) -> Expected:
     """The outcome that these orders must have."""
     values: dict[str, bytes] = {}
     sound: set[str] = set()
+    torn: set[str] = set()
     cents = 0
     windows: dict[tuple[str, int], tuple[int, int]] = {}
     for order in orders:
         values[order.id] = order.value
         if order.kind is Kind.SOUND:
             sound.add(order.id)
-        if order.kind is not Kind.TORN:
+        if order.kind is Kind.TORN:
+            torn.add(order.id)
+        else:
             cents += order.cents
             key = (order.shop, window_of(order.at_ms))
             before, worth = windows.get(key, (0, 0))
             windows[key] = (before + 1, worth + order.cents)
-    return Expected(values, frozenset(sound), frozenset(values.keys() - sound), cents, windows)
+    poison = frozenset(values.keys() - sound)
+    return Expected(values, frozenset(sound), poison, frozenset(torn), cents, windows)
 
 
 def check(expected: Expected, found: Evidence) -> list[Check]:
@@ -103,8 +121,14 @@ def check(expected: Expected, found: Evidence) -> list[Check]:
         _cents(expected, found),
         _position(found),
         _tier(expected, found),
+        _rows(expected, found),
+        _row_cents(expected, found),
+        _letters(expected, found),
         _sales("sales table of Spark", "Parquet files", expected, found.table),
         _sales("sales topic of Spark", "topic sales", expected, found.topic),
+        _strangers(found),
+        _console(expected, found),
+        _node(found),
         _crashes(found),
         _nothing_left(found),
     ]
@@ -218,6 +242,78 @@ def _tier(expected: Expected, found: Evidence) -> Check:
     )
 
 
+def _rows(expected: Expected, found: Evidence) -> Check:
+    wanted = expected.values.keys() - expected.torn
+    return Check(
+        "rows of the Iceberg table",
+        _number(len(wanted)),
+        _times(found.rows),
+        _is_once(found.rows, wanted),
+        "tables/",
+    )
+
+
+def _row_cents(expected: Expected, found: Evidence) -> Check:
+    return Check(
+        "worth of the rows",
+        _money(expected.cents),
+        _money(found.row_cents),
+        found.row_cents == expected.cents,
+        "tables/",
+    )
+
+
+def _letters(expected: Expected, found: Evidence) -> Check:
+    return Check(
+        "torn orders beside the table",
+        _number(len(expected.torn)),
+        _times(found.letters),
+        _is_once(found.letters, expected.torn),
+        "tables/",
+    )
+
+
+def _strangers(found: Evidence) -> Check:
+    """Who has no certificate's trust, no password or no right does not get in."""
+    came_in = [what for what, is_refused in found.refused.items() if not is_refused]
+    return Check(
+        "strangers refused at the secured listener",
+        f"{len(found.refused)} of {len(found.refused)}",
+        f"{len(found.refused) - len(came_in)} of {len(found.refused)}"
+        + (f" (came in: {', '.join(came_in)})" if came_in else ""),
+        bool(found.refused) and not came_in,
+        "their errors",
+    )
+
+
+def shown_at_the_end(expected: Expected) -> Shown:
+    """What the console must show: all orders, nothing left to ship, all nodes."""
+    return Shown(len(expected.values), 0, NODES)
+
+
+def _console(expected: Expected, found: Evidence) -> Check:
+    wanted = shown_at_the_end(expected)
+    return Check(
+        "orders, lag and nodes in the console",
+        _shown(wanted),
+        _shown(found.console),
+        found.console == wanted,
+        "its JSON API",
+    )
+
+
+def _node(found: Evidence) -> Check:
+    """A node was killed, and another process has its directory."""
+    came_back = found.killed is not None and found.returned not in (None, found.killed)
+    return Check(
+        "a node killed, and back",
+        "1 of 1",
+        f"{int(came_back)} of {int(found.killed is not None)}",
+        came_back,
+        "process table",
+    )
+
+
 def _sales(what: str, by: str, expected: Expected, found: Sales) -> Check:
     return Check(
         what,
@@ -260,6 +356,10 @@ def _times(found: Sequence[str]) -> str:
 
 def _number(number: int) -> str:
     return f"{number:,}"
+
+
+def _shown(shown: Shown) -> str:
+    return ", ".join("not known" if one is None else _number(one) for one in shown)
 
 
 def _money(cents: int) -> str:

@@ -60,6 +60,10 @@ def main(arguments: list[str]) -> None:
     role, stage_text, dies_after, name = arguments
     stage = Stage.from_json(stage_text)
     match role:
+        case "nodes":
+            from ottla.demo.nodes import serve
+
+            serve(stage)
         case "worker":
             from ottla.demo.workers import work
 

@@ -8,12 +8,15 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
 import ottla
+from ottla.demo import table
 from ottla.demo.checks import Evidence
 from ottla.demo.ledger import KEYS
 from ottla.demo.stage import DEAD_LETTERS, ORDERS, PARTITIONS, SALES
 from ottla.offsets import SqliteOffsetStore
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pyarrow as pa
 
     from ottla.demo.checks import Held, Place, Sales
@@ -27,7 +30,7 @@ REASONS: Final = {
 
 
 async def gather(stage: Stage) -> Evidence:
-    """Everything except the exit statuses of the children."""
+    """Everything that was stored; not what processes, nodes and the console say of themselves."""
     found = Evidence()
     # Segments go on leaving the disk: what is gone now is in the tier when that is read.
     found.local_starts = local_starts(stage)
@@ -38,6 +41,7 @@ async def gather(stage: Stage) -> Evidence:
     _read_ledger(stage, found)
     found.table = read_table(stage)
     found.topic = await _read_sales_topic(stage)
+    await table.read_rows(stage, found)
     return found
 
 
@@ -45,9 +49,15 @@ def local_starts(stage: Stage) -> dict[int, int]:
     """The first local offset of each partition, from file names."""
     starts = {}
     for number in range(PARTITIONS):
-        segments = (stage.broker_data / f"{ORDERS}-{number}").glob("*.log")
+        segments = log_directory(stage, number).glob("*.log")
         starts[number] = min((int(one.stem) for one in segments), default=0)
     return starts
+
+
+def log_directory(stage: Stage, partition: int) -> Path:
+    """Where the log of a partition is now: with the node that leads it."""
+    name = f"{ORDERS}-{partition}"
+    return next(stage.broker_data.glob(f"node.*/{name}"), stage.broker_data / name)
 
 
 async def _read_tier(stage: Stage, found: Evidence) -> None:

@@ -7,10 +7,11 @@ import sqlite3
 from collections import Counter
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import ottla
-from ottla.demo.evidence import local_starts, take_sales
+from ottla.demo import table
+from ottla.demo.evidence import local_starts, log_directory, take_sales
 from ottla.demo.stage import DEAD_LETTERS, ORDERS, SALES
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from ottla.client.cluster.view import TopicPartition
     from ottla.demo.checks import Expected, Sales
     from ottla.demo.stage import Stage
+
+TABLE_SECONDS: Final = 1.0
 
 
 @dataclass(slots=True)
@@ -38,6 +41,10 @@ class Figures:
     only_in_tier: int = 0
     has_all_tiered: bool = False
     """Whether each partition has begun to live in the tier."""
+    tabled: int = 0
+    """Records that the table has taken."""
+    kills: int = 0
+    """Nodes that were killed."""
     spark: str = ""
     """What Spark is at, before it has a result."""
     sales: Sales = field(default_factory=dict)
@@ -60,6 +67,8 @@ class Figures:
             and self.dead >= len(expected.poison)
             and self.booked >= len(expected.values)
             and self.has_all_tiered
+            and self.tabled >= len(expected.values)
+            and self.kills > 0
             and self.reported >= sum(orders for orders, _ in expected.sales.values())
         )
 
@@ -84,7 +93,7 @@ def _look_at_files(stage: Stage, figures: Figures) -> None:
     figures.booked = _count(stage.ledger_db, "SELECT count(*) FROM ledger")
     figures.tier_objects, figures.tier_bytes = _files(stage.tier)
     figures.local_bytes = sum(
-        _files(stage.broker_data / f"{ORDERS}-{number}")[1] for number in local_starts(stage)
+        _files(log_directory(stage, number))[1] for number in local_starts(stage)
     )
     starts = local_starts(stage).values()
     figures.spark = _spark_is_at(stage)
@@ -117,6 +126,13 @@ def _files(directory: Path) -> tuple[int, int]:
             continue
         count += 1
     return count, size
+
+
+async def follow_table(stage: Stage, figures: Figures) -> None:
+    """Look at the table's position without end."""
+    while True:
+        figures.tabled = await table.taken(stage)
+        await asyncio.sleep(TABLE_SECONDS)
 
 
 async def follow_sales(stage: Stage, figures: Figures) -> None:

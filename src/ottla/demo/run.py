@@ -20,17 +20,20 @@ from typing import TYPE_CHECKING, Final
 
 import ottla
 from ottla.clock import SYSTEM
-from ottla.demo.checks import check, expect, failures
+from ottla.demo.checks import check, expect, failures, shown_at_the_end
+from ottla.demo.console import ask
 from ottla.demo.crew import Child, Crew
 from ottla.demo.evidence import gather
-from ottla.demo.figures import follow_sales, look
+from ottla.demo.figures import follow_sales, follow_table, look
 from ottla.demo.ledger import create_ledger
+from ottla.demo.nodes import KILLED, Nodes
 from ottla.demo.orders import MEAN_GAP_MS, window_of
 from ottla.demo.screen import LiveScreen, PlainScreen, Scene, save_picture
+from ottla.demo.shops import create_certificates, create_user, knock, produce
 from ottla.demo.stage import (
-    BROKER_SETTINGS,
     DEAD_LETTER_SETTINGS,
     DEAD_LETTERS,
+    NODES,
     ORDERS,
     ORDERS_SETTINGS,
     PARTITIONS,
@@ -41,6 +44,7 @@ from ottla.demo.stage import (
     WAREHOUSE_SETTINGS,
     Stage,
 )
+from ottla.demo.table import TABLE_SETTINGS
 from ottla.demo.workers import create_warehouse
 
 if TYPE_CHECKING:
@@ -49,8 +53,8 @@ if TYPE_CHECKING:
     from ottla.demo.checks import Check
     from ottla.demo.screen import Screen
 
-ORDERS_PER_SECOND: Final = 1000
-AT_ONCE: Final = 50
+# Of the orders: when a node is killed.
+KILL_AFTER: Final = 0.4
 LOOK_EVERY_SECONDS: Final = 0.25
 # The demo takes at most two minutes with its checks; after that it stops waiting.
 LIMIT_SECONDS: Final = 100.0
@@ -60,7 +64,7 @@ HURRY_SECONDS: Final = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options of a run. `plain`: no live screen, lines on stderr. `console`: with the console."""
+    """Options of a run. `plain`: no live screen, lines on stderr. `console`: tell where it is."""
 
     orders: int
     seed: int
@@ -80,8 +84,7 @@ class Summary:
     checks: list[Check]
     bootstrap: str
     directory: str
-    console: str = ""
-    """URL of the console, if there is one."""
+    console: str
 
     @property
     def failures(self) -> list[str]:
@@ -94,7 +97,7 @@ def run_demo(options: Options, report: Callable[[Summary], None]) -> Summary:
     `ChildFailed` if a part breaks down, KeyboardInterrupt or CancelledError if it is stopped by
     SIGINT or SIGTERM.
     """
-    with _directory() as (directory, keep_files), _log_to(directory / "logs" / "broker.log"):
+    with _directory() as (directory, keep_files), _log_to(directory / "logs" / "demo.log"):
         summary = asyncio.run(_run(options, directory, report))
         if options.keep or summary.failures:
             keep_files()
@@ -133,23 +136,26 @@ async def _run(options: Options, directory: Path, report: Callable[[Summary], No
     task = asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    settings = {**BROKER_SETTINGS, "rsm.config.url": (directory / "tier").as_uri()}
-    async with ottla.EmbeddedBroker(
-        directory / "broker", config=settings, console=options.console
-    ) as broker:
-        # The shops' clocks end about now.
-        begin_ms = window_of(SYSTEM.wall_ms() - options.orders * MEAN_GAP_MS)
-        stage = Stage(broker.bootstrap, str(directory), options.orders, options.seed, begin_ms)
+    # The shops' clocks end about now.
+    begin_ms = window_of(SYSTEM.wall_ms() - options.orders * MEAN_GAP_MS)
+    empty = Stage(str(directory), options.orders, options.seed, begin_ms)
+    create_certificates(empty)
+    async with Nodes(empty) as nodes:
+        stage = nodes.stage()
         expected = expect(stage.make_orders())
-        console = broker.console_url if options.console else ""
-        title = f"ottla demo: {options.orders:,} orders, {console or stage.bootstrap}"
-        scene = Scene(title, expected)
-        await _set_up(stage, broker)
-        checks = await _Play(stage, scene, _screen(options), options.limit).run()
+        where = stage.console if options.console else stage.bootstrap
+        scene = Scene(f"ottla demo: {options.orders:,} orders, {where}", expected)
+        await _set_up(stage)
+        checks = await _Play(stage, scene, _screen(options), options, nodes).run()
         if options.picture is not None:
             save_picture(options.picture, scene, checks)
         summary = Summary(
-            options.orders, round(scene.seconds), checks, stage.bootstrap, stage.directory, console
+            options.orders,
+            round(scene.seconds),
+            checks,
+            stage.bootstrap,
+            stage.directory,
+            stage.console,
         )
         report(summary)
         if options.keep:
@@ -164,23 +170,29 @@ def _screen(options: Options) -> Screen:
     return LiveScreen() if sys.stdout.isatty() else PlainScreen(sys.stdout)
 
 
-async def _set_up(stage: Stage, broker: ottla.EmbeddedBroker) -> None:
+async def _set_up(stage: Stage) -> None:
     create_warehouse(stage)
     create_ledger(stage)
-    broker.create_topic(ORDERS, partitions=PARTITIONS, configs=ORDERS_SETTINGS)
-    broker.create_topic(DEAD_LETTERS, configs=DEAD_LETTER_SETTINGS)
-    broker.create_topic(SALES)
     async with ottla.Admin(stage.bootstrap) as admin:
+        orders = {**ORDERS_SETTINGS, **TABLE_SETTINGS}
+        await admin.create_topic(ORDERS, partitions=PARTITIONS, configs=orders)
+        await admin.create_topic(DEAD_LETTERS, partitions=1, configs=DEAD_LETTER_SETTINGS)
+        await admin.create_topic(SALES, partitions=1)
         await admin.alter_configs("group", WAREHOUSE_GROUP, WAREHOUSE_SETTINGS)
         await admin.alter_configs("group", SALES_GROUP, SALES_GROUP_SETTINGS)
+        await create_user(admin)
 
 
 class _Play:
     """From the first order to the last check."""
 
-    def __init__(self, stage: Stage, scene: Scene, screen: Screen, limit: float) -> None:
+    def __init__(
+        self, stage: Stage, scene: Scene, screen: Screen, options: Options, nodes: Nodes
+    ) -> None:
         self._stage = stage
-        self._limit = limit
+        self._options = options
+        self._nodes = nodes
+        self._killed: int | None = None
         self._scene = scene
         self._screen = screen
         self._begun = time.monotonic()
@@ -217,8 +229,11 @@ class _Play:
             self._crew.add(Child(self._stage, "worker", name, crashes))
         self._crew.add(Child(self._stage, "ledger", "ledger", (4 * few, 8 * few)))
         self._say(
-            f"{len(self._crew.children)} processes start: workers, a ledger, a Spark pipeline"
+            f"{NODES} nodes serve; {len(self._crew.children)} processes start: workers, a ledger, a"
+            " Spark pipeline"
         )
+        if self._options.console:
+            self._say(f"look at it in a browser: {self._stage.console}")
 
     def _crashed(self, child: Child) -> None:
         self._scene.figures.crashes = self._crew.crashes()
@@ -231,10 +246,11 @@ class _Play:
     async def _until_done(self) -> None:
         """Wait for all tasks; the first failure fails the demo."""
         try:
-            async with asyncio.timeout(self._limit), asyncio.TaskGroup() as group:
+            async with asyncio.timeout(self._options.limit), asyncio.TaskGroup() as group:
                 endless = [
                     group.create_task(self._crew.watch()),
                     group.create_task(follow_sales(self._stage, self._scene.figures)),
+                    group.create_task(follow_table(self._stage, self._scene.figures)),
                 ]
                 group.create_task(self._produce())
                 await self._watch()
@@ -246,32 +262,34 @@ class _Play:
             raise failed.exceptions[0] from None
 
     async def _produce(self) -> None:
-        """The orders, at the pace of a busy shop."""
-        batch = []
-        sent = 0
-        async with ottla.Producer(self._stage.bootstrap) as producer:
-            begun = time.monotonic()
-            for order in self._stage.make_orders():
-                batch.append(ottla.ProducerRecord(order.value, order.id.encode()))
-                if len(batch) == AT_ONCE:
-                    sent += len(batch)
-                    await producer.send_many(ORDERS, batch)
-                    batch.clear()
-                    await asyncio.sleep(begun + sent / ORDERS_PER_SECOND - time.monotonic())
-            await producer.send_many(ORDERS, batch)
+        await produce(self._stage)
         self._say("the last order is acknowledged")
 
     async def _watch(self) -> None:
         async with ottla.Admin(self._stage.bootstrap) as admin:
             while True:
+                self._nodes.look()
                 await look(self._stage, admin, self._scene.figures)
+                self._kill_a_node()
                 self._show()
                 if self._scene.figures.is_complete(self._scene.expected):
                     return
                 await asyncio.sleep(LOOK_EVERY_SECONDS)
 
+    def _kill_a_node(self) -> None:
+        """Once, in the middle of the orders, without a word to anybody."""
+        is_time = self._scene.figures.produced >= KILL_AFTER * self._stage.orders
+        if is_time and self._killed is None:
+            self._killed = self._nodes.kill_one()
+            self._scene.figures.kills += 1
+            self._say(f"node {KILLED} is killed (SIGKILL): the supervisor starts it again")
+
     async def _check(self, still_running: list[str]) -> list[Check]:
         found = await gather(self._stage)
+        found.refused = await knock(self._stage)
+        found.console = await ask(self._stage, shown_at_the_end(self._scene.expected))
+        found.killed = self._killed
+        found.returned = self._nodes.process_of(KILLED)
         found.crashes = self._crew.crashes()
         found.still_running = still_running
         return check(self._scene.expected, found)

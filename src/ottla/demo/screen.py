@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ottla.demo.figures import Figures
+from ottla.demo.stage import NODES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -107,7 +108,12 @@ def rows_of(figures: Figures, expected: Expected) -> list[Row]:
     reported = sum(orders for orders, _ in expected.sales.values())
     crashes = figures.crashes
     return [
-        Row("orders", figures.produced, count, "in the log, synced to disk before the answer"),
+        Row(
+            "orders",
+            figures.produced,
+            count,
+            f"over TLS, synced to disk before the answer; {figures.kills} of {NODES} nodes killed",
+        ),
         Row(
             "shipped",
             figures.shipped,
@@ -128,6 +134,7 @@ def rows_of(figures: Figures, expected: Expected) -> list[Row]:
             f"{figures.tier_objects} segments, {figures.tier_bytes / MIB:.1f} MiB;"
             f" {figures.local_bytes / MIB:.1f} MiB left on local disk",
         ),
+        Row("table", figures.tabled, count, "Iceberg, written by a worker of the broker"),
         Row("Spark", figures.reported, reported, _spark(figures)),
     ]
 

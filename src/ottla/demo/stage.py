@@ -17,6 +17,10 @@ ORDERS: Final = "orders"
 DEAD_LETTERS: Final = "dlq.orders"
 SALES: Final = "sales"
 PARTITIONS: Final = 3
+NODES: Final = 3
+
+INSIDE: Final = "INSIDE"
+SHOPS: Final = "SHOPS"
 
 WAREHOUSE_GROUP: Final = "warehouse"
 SALES_GROUP: Final = "sales-report"
@@ -27,6 +31,14 @@ LEDGER_CONSUMER: Final = "ledger"
 DELIVERY_LIMIT: Final = 5
 
 BROKER_SETTINGS: Final = {
+    "listeners": f"{INSIDE}://127.0.0.1:0,{SHOPS}://127.0.0.1:0",
+    "listener.security.protocol.map": f"{INSIDE}:PLAINTEXT,{SHOPS}:SASL_SSL",
+    "inter.broker.listener.name": INSIDE,
+    f"listener.name.{SHOPS.lower()}.sasl.enabled.mechanisms": "SCRAM-SHA-512",
+    # Who comes in by INSIDE, which is loopback, may do everything; others what ACLs allow.
+    "authorizer.class.name": "standard",
+    "super.users": "User:ANONYMOUS",
+    "group.share.assignment.interval.ms": "0",
     "remote.log.storage.system.enable": "true",
     "rlmm.config.remote.log.metadata.topic.num.partitions": "3",
     "remote.log.manager.task.interval.ms": "500",
@@ -58,13 +70,16 @@ SALES_GROUP_SETTINGS: Final = {"share.partition.max.record.locks": "100000"}
 
 
 class Stage(NamedTuple):
-    """One run: where the broker is, where files are, which orders are made."""
+    """One run: where files are, which orders are made, and where the broker is once it serves."""
 
-    bootstrap: str
     directory: str
     orders: int
     seed: int
     begin_ms: int
+    bootstrap: str = ""
+    shops: str = ""
+    """The secured listener."""
+    console: str = ""
 
     def to_json(self) -> str:
         return json.dumps(self._asdict())
@@ -83,6 +98,23 @@ class Stage(NamedTuple):
     @property
     def tier(self) -> Path:
         return Path(self.directory) / "tier"
+
+    @property
+    def served(self) -> Path:
+        """Where the broker tells its addresses."""
+        return Path(self.directory) / "served.json"
+
+    @property
+    def tls(self) -> Path:
+        return Path(self.directory) / "tls"
+
+    @property
+    def key_store(self) -> Path:
+        return self.tls / "server.keystore.pem"
+
+    @property
+    def tables(self) -> Path:
+        return Path(self.directory) / "tables"
 
     @property
     def warehouse_db(self) -> Path:

@@ -173,6 +173,7 @@ def test_a_locked_directory_is_said_in_one_line(tmp_path: Path) -> None:
             ("--port", "0", "--set", "listeners=PLAINTEXT://127.0.0.1:0"),
             "--port and --set listeners contradict each other",
         ),
+        (("--set", "log.dirs=a,b"), "one data directory, and log.dirs names 2"),
     ],
 )
 def test_a_bad_option_is_said_in_one_line(arguments: tuple[str, ...], said: str) -> None:

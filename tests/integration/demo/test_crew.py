@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def stage(tmp_path: Path) -> Stage:
-    made = Stage("127.0.0.1:1", str(tmp_path), 1000, 1, 0)
+    made = Stage(str(tmp_path), 1000, 1, 0, bootstrap="127.0.0.1:1")
     made.logs.mkdir()
     return made
 

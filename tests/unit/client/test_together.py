@@ -57,3 +57,14 @@ async def test_a_timeout_around_calls_stays_a_timeout() -> None:
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.01):
             await together([_waits([]), _waits([])])
+
+
+async def test_a_timeout_around_a_call_that_failed_stays_a_timeout() -> None:
+    """A task group that failed left the caller with a request to be cancelled."""
+    gate = asyncio.Event()
+    gate.set()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            with pytest.raises(ValueError, match="refused"):
+                await together([_fails(gate)])
+            await asyncio.Event().wait()

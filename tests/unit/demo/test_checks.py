@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ottla.demo.checks import Evidence, check, expect, failures
+from ottla.demo.checks import Evidence, check, expect, failures, shown_at_the_end
+from ottla.demo.console import Shown
 from ottla.demo.orders import make_orders
 
 if TYPE_CHECKING:
@@ -36,6 +37,13 @@ def flawless() -> Evidence:
         tier_objects=3,
         table=dict(EXPECTED.sales),
         topic=dict(EXPECTED.sales),
+        rows=sorted(EXPECTED.values.keys() - EXPECTED.torn),
+        row_cents=EXPECTED.cents,
+        letters=sorted(EXPECTED.torn),
+        refused={"without TLS": True, "wrong password": True},
+        console=shown_at_the_end(EXPECTED),
+        killed=4711,
+        returned=4712,
         crashes=Counter(worker=3, ledger=2),
     )
 
@@ -63,6 +71,10 @@ DEAD = "poison in the dead-letter topic"
 ACCOUNTED = "shipped or dead, never both"
 BOOKED = "orders booked exactly once"
 TIER = "records read back from the tier"
+ROWS = "rows of the Iceberg table"
+STRANGERS = "strangers refused at the secured listener"
+CONSOLE = "orders, lag and nodes in the console"
+NODE = "a node killed, and back"
 
 
 @pytest.mark.parametrize(
@@ -88,6 +100,18 @@ TIER = "records read back from the tier"
         (lambda found: found.local_starts.update({0: 0}), {TIER}),
         (lambda found: found.table.popitem(), {"sales table of Spark"}),
         (lambda found: found.topic.clear(), {"sales topic of Spark"}),
+        (lambda found: found.rows.pop(), {ROWS}),
+        (lambda found: found.rows.append(found.rows[0]), {ROWS}),
+        (lambda found: found.rows.append(found.letters[0]), {ROWS}),
+        (lambda found: setattr(found, "row_cents", 1), {"worth of the rows"}),
+        (lambda found: found.letters.pop(), {"torn orders beside the table"}),
+        (lambda found: found.refused.update({"without TLS": False}), {STRANGERS}),
+        (lambda found: found.refused.clear(), {STRANGERS}),
+        (lambda found: setattr(found, "console", Shown(1999, 0, 3)), {CONSOLE}),
+        (lambda found: setattr(found, "console", Shown()), {CONSOLE}),
+        (lambda found: setattr(found, "killed", None), {NODE}),
+        (lambda found: setattr(found, "returned", 4711), {NODE}),
+        (lambda found: setattr(found, "returned", None), {NODE}),
         (lambda found: found.crashes.clear(), {"crashes on purpose, survived"}),
         (lambda found: found.still_running.append("ledger"), {"processes left running"}),
     ],

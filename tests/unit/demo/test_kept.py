@@ -6,9 +6,8 @@ from ottla.cli.demo import kept
 from ottla.demo.run import Summary
 
 
-def test_the_console_is_named_if_there_is_one() -> None:
-    without = kept(Summary(500, 9, [], "127.0.0.1:9092", "/tmp/demo"))
-    assert "--bootstrap 127.0.0.1:9092" in without
-    assert "console" not in without
+def test_the_address_and_the_console_are_named() -> None:
     url = "http://127.0.0.1:40123/"
-    assert kept(Summary(500, 9, [], "127.0.0.1:9092", "/tmp/demo", url)).endswith(url)
+    said = kept(Summary(500, 9, [], "127.0.0.1:9092", "/tmp/demo", url))
+    assert said.count("--bootstrap 127.0.0.1:9092") == 3
+    assert said.endswith(url)
