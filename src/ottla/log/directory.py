@@ -164,6 +164,9 @@ class DataDirectory:
     def _create(self, path: Path, topic_id: UUID) -> None:
         self.storage.mkdir(path)
         metadata = path / PARTITION_METADATA
+        if not self.storage.syncs:
+            self.storage.write_file(metadata, encode_partition_metadata(topic_id))
+            return
         temporary = metadata.with_name(metadata.name + TMP_SUFFIX)
         self.storage.write_file(temporary, encode_partition_metadata(topic_id))
         self.storage.sync_file(temporary)

@@ -152,6 +152,9 @@ class Entry(NamedTuple):
 class Storage(ABC):
     """The file system calls that the log needs. Every call may block."""
 
+    syncs = True
+    """Whether what is synced is durable; otherwise no call waits for a disk."""
+
     @abstractmethod
     def open(self, path: Path | Entry, *, create: bool) -> int: ...
 

@@ -4,7 +4,7 @@
     after = await metadata.change(CreateTopic(...))
 
 The store lives in one thread, the metadata thread, because it waits for disks and for locks of
-other processes. The image moves on the loop alone:
+other processes; one that never blocks is used on the loop. The image moves on the loop alone:
 
 * Proposals are served one after another, in the order in which `change` was called. Each gets its
   own result or refusal.
@@ -21,9 +21,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ottla.clock import SYSTEM
 from ottla.metadata.changes.apply import carry_out
@@ -31,7 +31,6 @@ from ottla.metadata.errors import StoreBusy, StoreUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from concurrent.futures import Future
 
     from ottla.clock import Clock
     from ottla.metadata.changes.apply import Change, Decision
@@ -52,9 +51,7 @@ logger = logging.getLogger(__name__)
 class Metadata:
     """Open, use and close it on one event loop."""
 
-    def __init__(
-        self, store: MetadataStore, thread: ThreadPoolExecutor, wait: float, clock: Clock
-    ) -> None:
+    def __init__(self, store: MetadataStore, thread: Executor, wait: float, clock: Clock) -> None:
         self._store = store
         self._thread = thread
         self._wait = wait
@@ -73,8 +70,14 @@ class Metadata:
         *,
         wait: float = CHANGE_WAIT_SECONDS,
         clock: Clock = SYSTEM,
+        blocks: bool = True,
     ) -> Metadata:
-        """`make` runs in the metadata thread, as does everything the store is asked for later."""
+        """`make` runs in the metadata thread, as does everything the store is asked for later.
+
+        Without `blocks` the store never waits for anything, and the loop itself asks it.
+        """
+        if not blocks:
+            return cls(make(), _AtOnce(), wait, clock)
         thread = ThreadPoolExecutor(1, thread_name_prefix="ottla-metadata")
         opening = thread.submit(make)
         try:
@@ -167,6 +170,18 @@ class Metadata:
                 watcher(before, after)
             except Exception:
                 logger.exception("%r failed for version %d of the metadata", watcher, after.version)
+
+
+class _AtOnce(Executor):
+    """In place of the metadata thread."""
+
+    def submit(self, work: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        done: Future[T] = Future()
+        try:
+            done.set_result(work(*args, **kwargs))
+        except BaseException as error:  # noqa: BLE001 (passed on to the caller)
+            done.set_exception(error)
+        return done
 
 
 def _close_opened(opening: Future[MetadataStore]) -> None:

@@ -114,7 +114,7 @@ class EmbeddedBroker:
         self._settings = {**TEST_DEFAULTS, **given}
         self._security = security
         self._console = console
-        self._config(1, port)  # a wrong setting is told at once
+        self._first_config = self._config(1, port)  # a wrong setting is told at once
         self._passwords = {} if security is None else dict(security.users)
         self._data_dir = None if data_dir is None else Path(data_dir)
         self._temporary: Path | None = None
@@ -261,7 +261,7 @@ class EmbeddedBroker:
 
     def _nodes_at(self, path: Path) -> Nodes:
         return Nodes(
-            self._config,
+            self._config if self._node_count > 1 else lambda *_: self._first_config,
             path,
             count=self._node_count,
             port=self._port,
@@ -273,7 +273,7 @@ class EmbeddedBroker:
         from ottla.testing.processes import Processes
 
         return Processes(
-            self._config(1, self._port),
+            self._first_config,
             path,
             count=self._node_count,
             ephemeral=self._data_dir is None,

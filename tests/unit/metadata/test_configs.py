@@ -29,6 +29,7 @@ from ottla.metadata.config.values import (
     resolve_group_config,
     resolve_topic_config,
     subtract_from_list,
+    topic_values,
     validate,
 )
 from ottla.metadata.errors import ConfigError, InvalidConfig, UnknownConfig
@@ -120,6 +121,31 @@ def test_the_whole_chain_in_order() -> None:
     )
     other = resolve_topic_config(image, "not there", BrokerConfig({"node.id": "2"}))
     assert other.get_int("retention.ms") == 3
+
+
+_few = st.dictionaries(
+    st.sampled_from(
+        ["log.retention.ms", "log.retention.minutes", "log.retention.hours", "log.retention.bytes"]
+    ),
+    st.integers(14, 16_000_000).map(str),
+)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["retention.ms", "retention.bytes"]), st.integers(14, 99).map(str)
+    ),
+    _few,
+    _few,
+    _few,
+)
+def test_values_alone_are_those_of_the_chain(
+    topic: dict[str, str], broker: dict[str, str], default: dict[str, str], static: dict[str, str]
+) -> None:
+    image, config = image_with(topic, broker, default), BrokerConfig(static)
+    chain = resolve_topic_config(image, "t", config)
+    expected = {name: each.value for name, each in chain.items() if each.value is not None}
+    assert topic_values(image, "t", config) == expected
 
 
 @pytest.mark.parametrize(

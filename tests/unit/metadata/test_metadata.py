@@ -16,7 +16,8 @@ from ottla.metadata.errors import StoreBusy, StoreUnavailable, TopicExists
 from ottla.metadata.image import MetadataImage, random_topic_id
 from ottla.metadata.metadata import Metadata
 from ottla.metadata.producer_ids import ProducerIds
-from ottla.metadata.stores.sqlite import MEMORY, SqliteMetadataStore
+from ottla.metadata.stores.memory import MemoryMetadataStore
+from ottla.metadata.stores.sqlite import SqliteMetadataStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -169,8 +170,9 @@ async def test_a_watch_ends() -> None:
     await metadata.close()
 
 
-async def test_of_two_that_create_a_topic_one_is_refused() -> None:
-    metadata = await Metadata.open(lambda: SqliteMetadataStore(MEMORY))
+@pytest.mark.parametrize("blocks", [True, False])
+async def test_of_two_that_create_a_topic_one_is_refused(blocks: bool) -> None:
+    metadata = await Metadata.open(MemoryMetadataStore, blocks=blocks)
     results = await asyncio.gather(
         *(metadata.change(CreateTopic("t", random_topic_id(), ((1,),))) for _ in range(2)),
         return_exceptions=True,
@@ -179,6 +181,23 @@ async def test_of_two_that_create_a_topic_one_is_refused() -> None:
     assert isinstance(results[1], TopicExists)
     assert metadata.image is results[0]
     await metadata.close()
+
+
+async def test_a_store_that_never_blocks_needs_no_thread() -> None:
+    before = threading.active_count()
+    metadata = await Metadata.open(MemoryMetadataStore, blocks=False)
+    seen: list[int] = []
+    metadata.watch(lambda _, after: seen.append(after.version))
+    first, second = await asyncio.gather(metadata.change(feature(1)), metadata.change(feature(2)))
+    assert (first.features, second.features) == ({"f": 1}, {"f": 2})
+    assert metadata.image is second is await metadata.poll()
+    assert seen == [first.version, second.version]
+    made = [await metadata.secret("key", lambda: b"first"), await metadata.secret("key", bytes)]
+    assert made == [b"first", b"first"]
+    assert threading.active_count() == before
+    await metadata.close()
+    with pytest.raises(StoreUnavailable):
+        await metadata.change(feature(3))
 
 
 async def test_a_failure_of_the_store_is_its_proposals_alone() -> None:

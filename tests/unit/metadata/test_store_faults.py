@@ -24,7 +24,8 @@ from ottla.metadata.errors import (
     UnsupportedSchema,
 )
 from ottla.metadata.image import MetadataImage, random_topic_id
-from ottla.metadata.stores.sqlite import MEMORY, SCHEMA_VERSION, SqliteMetadataStore
+from ottla.metadata.stores.memory import MemoryMetadataStore
+from ottla.metadata.stores.sqlite import SCHEMA_VERSION, SqliteMetadataStore
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -116,8 +117,8 @@ def test_every_proposal_is_synced(tmp_path: Path) -> None:
 
 
 def test_ephemeral_stores_share_nothing() -> None:
-    one: MetadataStore = SqliteMetadataStore(MEMORY)
-    other: MetadataStore = SqliteMetadataStore(MEMORY)
+    one: MetadataStore = MemoryMetadataStore()
+    other: MetadataStore = MemoryMetadataStore()
     one.propose(SetFeature("f", 1), wait=1.0)
     assert other.poll().features == {}
     assert one.snapshot().cluster_id != other.snapshot().cluster_id

@@ -35,6 +35,15 @@ SUPPORTED_FEATURES = {
     "share.version": (0, 1),
 }
 
+API_KEYS = [
+    ApiVersion(
+        key,
+        served.min_version if served.listed_min is None else served.listed_min,
+        served.max_version,
+    )
+    for key, served in sorted(SERVED.items())
+]
+
 
 def api_versions(
     context: RequestContext, request: ApiVersionsRequest, cluster: Cluster
@@ -55,14 +64,7 @@ def _answer(cluster: Cluster, error_code: ErrorCode) -> ApiVersionsResponse:
     image = cluster.image
     return ApiVersionsResponse(
         error_code=error_code,
-        api_keys=[
-            ApiVersion(
-                key,
-                served.min_version if served.listed_min is None else served.listed_min,
-                served.max_version,
-            )
-            for key, served in sorted(SERVED.items())
-        ],
+        api_keys=API_KEYS,
         supported_features=[
             SupportedFeatureKey(name, *levels) for name, levels in SUPPORTED_FEATURES.items()
         ],

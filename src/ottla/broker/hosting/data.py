@@ -35,7 +35,7 @@ from ottla.log.checkpoints import (
     read_offsets,
     take_clean_shutdown,
 )
-from ottla.log.directory import STRAY_SUFFIX, DataDirectory
+from ottla.log.directory import LOCK_FILE, STRAY_SUFFIX, DataDirectory
 from ottla.log.os_storage import OsStorage
 from ottla.log.tail import DEFAULT_TAIL_BYTES, TailCache
 
@@ -66,6 +66,8 @@ class WrongDirectory(Exception):
 class UnsyncedStorage(OsStorage):
     """For ephemeral brokers: what does not outlive the process need not outlive a power cut."""
 
+    syncs = False
+
     def fdatasync(self, fd: int) -> None:
         pass
 
@@ -95,15 +97,16 @@ class Data:
         self.storage: Storage = UnsyncedStorage() if ephemeral else OsStorage()
         self.path = path
         self._directory = DataDirectory(path, self.storage)
-        clean = take_clean_shutdown(self.storage, path)
-        offsets = {}
-        for file in Checkpoint:
+        self.was_empty = set(self.storage.listdir(path)) <= {LOCK_FILE}
+        clean = not self.was_empty and take_clean_shutdown(self.storage, path)
+        offsets: dict[Checkpoint, dict[TopicPartition, int]] = {file: {} for file in Checkpoint}
+        for file in () if self.was_empty else Checkpoint:
             try:
                 offsets[file] = read_offsets(self.storage, path, file)
             except CorruptCheckpoint as error:
                 logger.warning("%s is ignored: %s", file.value, error)
                 clean = False
-        self._on_disk = set(self._directory.partitions())
+        self._on_disk = set() if self.was_empty else set(self._directory.partitions())
         self._trusted = set(self._on_disk) if clean else set()
         self.work = LogWork(
             self._directory, TailCache(tail_bytes), keeps_journal=fresh_max_bytes is not None

@@ -36,7 +36,7 @@ from ottla.broker.workers import BLOCKING_THREADS
 from ottla.log.checkpoints import TopicPartition
 from ottla.log.config import LogConfig
 from ottla.log.errors import LogError, NotArrived, StorageFailure
-from ottla.metadata.config.values import resolve_topic_config, resolve_topic_overrides
+from ottla.metadata.config.values import resolve_topic_overrides, topic_values
 from ottla.metadata.delta import delta
 from ottla.metadata.image import NO_LEADER, ResourceType
 from ottla.wire.error_codes import ErrorCode
@@ -217,11 +217,8 @@ class Partitions:
         """One object for all partitions of a topic."""
         config = self._configs.get(topic)
         if config is None:
-            effective = resolve_topic_config(self._cluster.image, topic, self._cluster.config)
-            values = {key: entry.value for key, entry in effective.items()}
-            config = self._configs[topic] = LogConfig.from_topic_configs(
-                {key: value for key, value in values.items() if value is not None}
-            )
+            values = topic_values(self._cluster.image, topic, self._cluster.config)
+            config = self._configs[topic] = LogConfig.from_topic_configs(values)
         return config
 
     # -- opening ----------------------------------------------------------------------------------
@@ -363,7 +360,11 @@ class Partitions:
         ]
         ready = await self._brought(ready)
         requests = [self._request(one) for one in ready]
-        results = await self._workers.run(partial(self._data.work.open_logs, requests))
+        if self._data.work.is_quick(requests):
+            results = self._data.work.open_logs(requests)
+            await asyncio.sleep(0)  # others are served between batches
+        else:
+            results = await self._workers.run(partial(self._data.work.open_logs, requests))
         strays = []
         for one, request, opened in zip(ready, requests, results, strict=True):
             if self._opening.get(one.name) is not one:
@@ -493,6 +494,8 @@ class Partitions:
 
     def start(self) -> None:
         """Repair in the background the logs that an unclean stop left."""
+        if self._data.was_empty:
+            return
         self._recovery = asyncio.create_task(self._recover())
 
     async def _recover(self) -> None:

@@ -7,6 +7,7 @@ applied to `ottla.broker.hosting.data` by the event loop.
 from __future__ import annotations
 
 import logging
+import sys
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 # From here on one sync of the file system costs less than those of the files; it also writes what
 # others have there.
 LOGS_TO_SHARE_A_SYNC: Final = 16
+LOADED: Final = "ottla.log.partition"  # the largest part of the log room; not needed to be ready
 NOTE: Final = "handover.json"  # of `ottla.cluster`, which one node alone does not load
 
 logger = logging.getLogger(__name__)
@@ -82,6 +84,15 @@ class LogWork:
         # Batches that a crash left in a journal; None if there are none.
         self.leftover: Leftover | None = None
 
+    def is_quick(self, requests: Sequence[LogRequest]) -> bool:
+        """Whether `open_logs` waits for nothing: it makes logs where nothing is ever synced."""
+        return (
+            not self._storage.syncs
+            and self.handover is None
+            and LOADED in sys.modules
+            and all(request.create and not request.on_disk for request in requests)
+        )
+
     def open_logs(self, requests: Sequence[LogRequest]) -> list[Opened]:
         """Open logs, and create new ones. Blocks; each may fail separately."""
         settled: dict[TopicPartition, Opened] = {}
@@ -125,7 +136,6 @@ class LogWork:
         return True
 
     def _open_log(self, request: LogRequest) -> Opened:
-        # The largest part of the log room: not needed to be ready.
         from ottla.log.partition import PartitionLog
 
         if self._keeps_journal:

@@ -16,7 +16,6 @@ import socket
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -50,11 +49,11 @@ from ottla.metadata.changes.configs import SetFeature
 from ottla.metadata.changes.nodes import RegisterBroker, SetBrokerFenced
 from ottla.metadata.errors import ChangeRefused, StoreError
 from ottla.metadata.image import Endpoint
-from ottla.metadata.metadata import CHANGE_WAIT_SECONDS, Metadata
-from ottla.metadata.stores.sqlite import MEMORY, SqliteMetadataStore
+from ottla.metadata.metadata import Metadata
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
     from ottla.broker.hosting.durability import Durability
     from ottla.broker.hosting.journal import JournalDurability
@@ -228,17 +227,10 @@ class Node:
             fresh_max_bytes=settings.journal_extent_max_bytes if keeps_journal else None,
         )
         data = await _when_free(open_data, clock) if siblings else open_data()
-        file = MEMORY if ephemeral and not siblings else root / METADATA_FILE
+        # One node alone that keeps nothing needs no database.
+        file = None if ephemeral and not siblings else root / METADATA_FILE
         try:
-            if isinstance(file, Path):
-                reserve.spend(file.parent)
-            opened = await Metadata.open(
-                lambda: SqliteMetadataStore(
-                    file, cluster_id=data.cluster_id, durable=not ephemeral
-                ),
-                wait=CHANGE_WAIT_SECONDS,
-                clock=clock,
-            )
+            opened = await _open_metadata(file, data, clock, durable=not ephemeral)
         except BaseException:
             with suppress(OSError):  # on a full disk; the next start then recovers every log
                 data.mark_clean()
@@ -262,7 +254,7 @@ class Node:
         await node._monitor()
         return node
 
-    async def _begin(self, retirement: Sequence[Decision], file: Path | str) -> None:
+    async def _begin(self, retirement: Sequence[Decision], file: Path | None) -> None:
         """Register, and serve."""
         if self.config.get_bool("remote.log.storage.system.enable"):
             self.services.tiering()
@@ -499,8 +491,8 @@ class Node:
 
         return adoption(self.data.path, found, self.node_id)
 
-    async def _keep_reserve(self, file: Path | str) -> None:
-        if isinstance(file, Path) and not self._ephemeral:
+    async def _keep_reserve(self, file: Path | None) -> None:
+        if file is not None and not self._ephemeral:
             await self.workers.run(partial(reserve.keep, file.parent))
 
     async def _register(self, adopted: Sequence[Change | Decision]) -> None:
@@ -577,6 +569,22 @@ class Node:
             await self.leadership.stop()
         await self.partitions.close(clean=False)
         await self._give_back()
+
+
+async def _open_metadata(file: Path | None, data: Data, clock: Clock, *, durable: bool) -> Metadata:
+    """The store in a file, or one in memory."""
+    if file is None:
+        from ottla.metadata.stores.memory import MemoryMetadataStore
+
+        return await Metadata.open(MemoryMetadataStore, clock=clock, blocks=False)
+    # Not needed by an ephemeral broker.
+    from ottla.metadata.stores.sqlite import SqliteMetadataStore
+
+    reserve.spend(file.parent)
+    return await Metadata.open(
+        lambda: SqliteMetadataStore(file, cluster_id=data.cluster_id, durable=durable),
+        clock=clock,
+    )
 
 
 def _own_directory(root: Path, node_id: int) -> Path:

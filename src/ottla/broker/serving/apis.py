@@ -6,6 +6,7 @@ Handlers are named, not imported: a broker that is only asked to produce never l
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
 from inspect import signature
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -127,6 +128,7 @@ def load(api_key: int) -> None:
     handler_of(api_key)
 
 
-def services_of(handler: Handler) -> list[str]:
+@cache
+def services_of(handler: Handler) -> tuple[str, ...]:
     """The names of the services that a handler takes after context and request."""
-    return list(signature(handler).parameters)[2:]
+    return tuple(signature(handler).parameters)[2:]

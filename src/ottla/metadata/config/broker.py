@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from ottla.metadata.config.broker_keys import BROKER_CONFIGS, RSM_PREFIX, broker_config_def
@@ -68,9 +69,8 @@ class BrokerConfig(TypedConfig):
         return self.get_int("node.id")
 
     def parsed(self, key: str) -> ConfigValue | None:
-        definition = definition_of(BROKER_CONFIGS, key)
-        text = self.static.get(key, definition.default)
-        return None if text is None else definition.parse(text)
+        text = self.static.get(key)
+        return _default(key) if text is None else definition_of(BROKER_CONFIGS, key).parse(text)
 
     def __repr__(self) -> str:
         shown = {
@@ -90,6 +90,13 @@ class BrokerConfig(TypedConfig):
             for key, value in self.static.items()
             if key.startswith(RSM_PREFIX) and not key.endswith(FILE_SUFFIX)
         }
+
+
+@cache
+def _default(key: str) -> ConfigValue | None:
+    """Parsed once for all brokers of a process."""
+    definition = definition_of(BROKER_CONFIGS, key)
+    return None if definition.default is None else definition.parse(definition.default)
 
 
 @dataclass(frozen=True)

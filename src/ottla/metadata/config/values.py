@@ -12,7 +12,7 @@ together.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -146,6 +146,20 @@ def resolve_topic_overrides(
     )
 
 
+def topic_values(image: MetadataImage, topic: str, broker: BrokerConfig) -> dict[str, str]:
+    """The values of `resolve_topic_config` alone, without where they come from."""
+    overrides = image.topic_configs.get(topic, {})
+    layers = [values for _, values in _broker_layers(image, broker) if values]
+    found = {}
+    for name, definition in TOPIC_CONFIGS.items():
+        value = overrides.get(name)
+        if value is None:
+            value = _default_value(definition, layers)
+        if value is not None:
+            found[name] = value
+    return found
+
+
 def resolve_group_config(image: MetadataImage, group: str, broker: BrokerConfig) -> EffectiveConfig:
     """The effective configuration of a group; values outside the broker's bounds are clamped."""
     return resolve_group_overrides(image, image.group_configs.get(group, {}), broker)
@@ -222,16 +236,28 @@ def _links(synonyms: tuple[BrokerSynonym, ...], layers: _Layers) -> list[_Link]:
     ]
 
 
+def _default_value(definition: ConfigDef, layers: Iterable[Mapping[str, str]]) -> str | None:
+    """What holds where nothing is set for a topic itself: the first link of its chain."""
+    for values in layers:
+        for key, factor in definition.synonyms:
+            if key in values:
+                return _in_unit(values[key], factor)
+    return definition.default
+
+
+def _in_unit(value: str, factor: int) -> str:
+    if factor == 1:
+        return value
+    number = int(value)
+    return str(number * factor if number >= 0 else -1)  # below zero means "none", in any unit
+
+
 def _winner(definition: ConfigDef, chain: list[_Link]) -> ConfigEntry:
     if not chain:
         return ConfigEntry(definition, definition.default, ConfigSource.DEFAULT_CONFIG, ())
     first, factor = chain[0]
-    value = first.value
-    if factor != 1:
-        number = int(value)
-        # Below zero means "none", in any unit.
-        value = str(number * factor if number >= 0 else -1)
-    return ConfigEntry(definition, value, first.source, tuple(link for link, _ in chain))
+    links = tuple(link for link, _ in chain)
+    return ConfigEntry(definition, _in_unit(first.value, factor), first.source, links)
 
 
 def _clamped(entry: ConfigEntry, broker: BrokerConfig) -> ConfigEntry:

@@ -19,8 +19,6 @@ Rules:
 * A store of schema version 1, which has no `secrets`, is raised to 2 when it is opened; releases
   that know version 1 alone refuse it from then on.
 * A connection belongs to the thread that opened it, and does not survive a fork.
-
-":memory:" is the same store for tests and ephemeral brokers; it cannot be shared.
 """
 
 from __future__ import annotations
@@ -55,7 +53,6 @@ if TYPE_CHECKING:
 
     from ottla.metadata.changes.apply import Change, Decision
 
-MEMORY: Final = ":memory:"
 APPLICATION_ID: Final = 0x4F74746C  # "Ottl", so that `file` and Ottla recognize the database
 SCHEMA_VERSION: Final = 2
 _FILE_MODE: Final = 0o600
@@ -84,7 +81,7 @@ class SqliteMetadataStore:
 
     def __init__(
         self,
-        path: Path | str,
+        path: Path,
         *,
         cluster_id: str | None = None,
         snapshot_interval: int = SNAPSHOT_INTERVAL,
@@ -95,8 +92,7 @@ class SqliteMetadataStore:
         self._snapshot_interval = snapshot_interval
         self._image = MetadataImage()
         self._data_version = -1
-        if self._path != MEMORY:
-            _create_private(self._path)
+        _create_private(self._path)
         with self._errors():
             self._connection = sqlite3.connect(
                 self._path, timeout=LOCK_TIMEOUT_SECONDS, isolation_level=None
@@ -207,9 +203,8 @@ class SqliteMetadataStore:
     def _raise_schema(self) -> None:
         for statement in _SCHEMA_2:
             self._connection.execute(statement)
-        if self._path != MEMORY:
-            for suffix in ("", "-wal", "-shm"):
-                _make_private(Path(self._path + suffix))
+        for suffix in ("", "-wal", "-shm"):
+            _make_private(Path(self._path + suffix))
 
     def _pragma(self, name: str) -> int:
         value: int = self._connection.execute(f"PRAGMA {name}").fetchone()[0]
@@ -278,8 +273,6 @@ class SqliteMetadataStore:
 
     def _advice(self) -> str:
         """SQLite says of a full disk only that I/O failed."""
-        if self._path == MEMORY:
-            return ""
         import shutil  # loaded in this case only
 
         try:
