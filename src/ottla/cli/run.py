@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ottla.cli.live import Display
     from ottla.spark.pipelines.board import Board
     from ottla.spark.pipelines.compiler import Compiler
+    from ottla.spark.pipelines.early import EarlyJvm
     from ottla.spark.pipelines.load import Pipeline
     from ottla.spark.pipelines.model import Flow
 
@@ -147,6 +148,11 @@ def run(
     # Of whatever pandas PySpark finds, which nothing here uses.
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas")
     with sentences(debug=debug), ExitStack() as stack:
+        from ottla.spark.pipelines.early import start_early
+
+        early = start_early(file, env=env, master=master, remote=remote, debug=debug)
+        if early is not None:
+            stack.callback(early.close)
         from ottla.spark.pipelines.graph import chosen, refuse_backfill
         from ottla.spark.pipelines.model import seconds
 
@@ -173,6 +179,7 @@ def run(
             debug=debug,
             once=once,
             backfill=backfill,
+            early=early,
         ).run(master, remote, limit, max_restarts, metrics_port)
     if not well:
         raise typer.Exit(FLOW_FAILED)
@@ -206,7 +213,9 @@ class _Run:
         debug: bool,
         once: bool,
         backfill: bool,
+        early: EarlyJvm | None,
     ) -> None:
+        self._early = early
         self._pipeline = pipeline
         self._reload = reload
         self._is_first = True
@@ -309,7 +318,7 @@ class _Run:
         pipeline = self._pipeline if self._is_first else self._reload()
         self._display.say("starting Spark ...")
         log = None if self._debug else self._log
-        spark = open_session(pipeline, master=master, remote=remote, log=log)
+        spark = open_session(pipeline, master=master, remote=remote, log=log, early=self._early)
         # PySpark sets a handler with each session; ours stays when the session ends.
         handlers.enter_context(stopped_by_signals(stop))
         with closing(spark):

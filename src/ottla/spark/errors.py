@@ -45,6 +45,10 @@ class NoProgress(SparkError):
     """A broker has had nothing for a task for `kafkaConsumer.pollTimeoutMs`."""
 
 
+class NoSpark(SparkError):
+    """Spark is not installed."""
+
+
 class NoJava(SparkError):
     """No suitable Java was found."""
 

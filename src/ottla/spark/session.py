@@ -15,15 +15,16 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from ottla.spark.java import find_java
+from ottla.spark.jvm import JVM_OPTIONS, Jvm
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
 CHECKPOINT_MANAGER: Final = "spark.sql.streaming.checkpointFileManagerClass"
 UNIX_SOCKETS: Final = "spark.python.unix.domain.socket.enabled"
-JVM_OPTIONS: Final = "spark.driver.extraJavaOptions"
 FEW_CORES: Final = 2
 # The second compiler takes a third of a JVM's first minute, mostly for code that hardly runs again.
 # Ten times its default thresholds still compile what runs often.
@@ -73,25 +74,39 @@ def local_session(
 
     Spark keeps one session per process: an existing one is returned.
     """
-    prepare_environment()
+    settings = local_settings({**({} if stock else profile()), **(config or {})})
+    start_jvm({**settings, "spark.master": master})
     from pyspark.sql import SparkSession
 
-    settings = {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.session.timeZone": "UTC",
-        **({} if stock else profile()),
-        **(config or {}),
-    }
     builder: SparkSession.Builder = SparkSession.builder.appName(name).master(master)
     for key, value in settings.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     register(spark)
     return spark
+
+
+def local_settings(config: Mapping[str, str]) -> dict[str, str]:
+    """Settings of a session on this machine; those of `config` win."""
+    return {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "UTC",
+        **config,
+    }
+
+
+def start_jvm(settings: Mapping[str, str], log: Path | None = None) -> None:
+    """Start the JVM of this process, unless it has one; its output goes to `log`."""
+    prepare_environment()
+    from pyspark import SparkContext
+
+    with SparkContext._lock:
+        if SparkContext._gateway is None:
+            Jvm(settings, log).connect()
 
 
 def register(spark: SparkSession) -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from ottla.spark import java
 from ottla.spark.errors import NoJava
-from ottla.spark.session import CHECKPOINT_MANAGER, JVM_OPTIONS, UNIX_SOCKETS, profile
+from ottla.spark.jvm import JVM_OPTIONS
+from ottla.spark.session import CHECKPOINT_MANAGER, UNIX_SOCKETS, profile
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -42,7 +42,7 @@ def load(file: Path, *, env: str | None = None, state: str | None = None) -> Pip
     """
     if not file.is_file():
         raise DefinitionError(f"{file} does not exist")
-    settings = _settings(file, env)
+    settings = settings_of(file, env)
     if file.suffix in YAML:
         with collecting(file.stem) as definition:
             apply(settings, definition)
@@ -57,7 +57,8 @@ def load(file: Path, *, env: str | None = None, state: str | None = None) -> Pip
     return Pipeline(definition, settings, places)
 
 
-def _settings(file: Path, env: str | None) -> Settings:
+def settings_of(file: Path, env: str | None) -> Settings:
+    """What the YAML beside a pipeline and that of the environment say."""
     settings = Settings()
     base = file if file.suffix in YAML else _beside(file, "")
     if base is not None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 import warnings
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from ottla.spark.pipelines.early import EarlyJvm
     from ottla.spark.pipelines.load import Pipeline
 
 DEFAULT_MASTER: Final = "local[*]"
@@ -30,7 +30,12 @@ WORKER_PYTHON: Final = "spark.pyspark.python"
 
 
 def open_session(
-    pipeline: Pipeline, *, master: str | None = None, remote: str | None = None, log: Path | None
+    pipeline: Pipeline,
+    *,
+    master: str | None = None,
+    remote: str | None = None,
+    log: Path | None,
+    early: EarlyJvm | None = None,
 ) -> SparkSession:
     """A session with the format registered; the command line overrides the settings."""
     settings = pipeline.settings
@@ -44,17 +49,20 @@ def open_session(
         import pyspark  # noqa: F401
     except ImportError:
         raise EnvironmentProblem("Spark is not installed: pip install 'ottla[spark]'") from None
-    with _log_into(log), warnings.catch_warnings():
+    with warnings.catch_warnings():
         # PySpark warns about the version of pandas, which nothing here uses.
         warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas")
         try:
             if remote is not None:
                 spark = _remote(remote, config)
             else:
+                if log is not None:
+                    log.parent.mkdir(parents=True, exist_ok=True)
+                if early is not None:
+                    early.connect(log)
                 local = pipeline.places.are_local
-                spark = _classic(
-                    pipeline.definition.name, master or DEFAULT_MASTER, config, local=local
-                )
+                name = pipeline.definition.name
+                spark = _classic(name, master or DEFAULT_MASTER, config, local=local, log=log)
             register(spark)
             if log is not None and is_classic(spark):
                 _hush(spark)
@@ -144,13 +152,24 @@ def _forget_jvm() -> None:
         gateway.shutdown()
 
 
-def _classic(name: str, master: str, config: Mapping[str, str], *, local: bool) -> SparkSession:
-    from ottla.spark.session import local_session, prepare_environment, profile
+def jvm_settings(master: str, config: Mapping[str, str]) -> dict[str, str]:
+    """Settings that the JVM of a session starts with; those of `config` win."""
+    from ottla.spark.session import local_settings, profile
+
+    # Where checkpoints are is known later, and set with the session.
+    config = {**profile(local_checkpoints=False), **config, "spark.master": master}
+    return local_settings(config) if master.startswith("local") else config
+
+
+def _classic(
+    name: str, master: str, config: Mapping[str, str], *, local: bool, log: Path | None
+) -> SparkSession:
+    from ottla.spark.session import local_session, profile, start_jvm
 
     config = {**profile(local_checkpoints=local), **config}
+    start_jvm(jvm_settings(master, config), log)
     if master.startswith("local"):
         return local_session(name, master=master, config=config, stock=True)
-    prepare_environment()
     # PySpark takes the workers' Python from the environment and ignores the settings.
     os.environ["PYSPARK_PYTHON"] = config[WORKER_PYTHON]
     from pyspark.sql import SparkSession as Session
@@ -168,26 +187,3 @@ def _remote(url: str, config: Mapping[str, str]) -> SparkSession:
     for key, value in config.items():
         spark.conf.set(key, value)
     return spark
-
-
-@contextmanager
-def _log_into(file: Path | None) -> Iterator[None]:
-    """Redirect output of processes started here from the terminal to a file."""
-    if file is None:
-        yield
-        return
-    file.parent.mkdir(parents=True, exist_ok=True)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    kept = os.dup(1), os.dup(2)
-    with file.open("ab") as opened:
-        os.dup2(opened.fileno(), 1)
-        os.dup2(opened.fileno(), 2)
-    try:
-        yield
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        for number, original in zip((1, 2), kept, strict=True):
-            os.dup2(original, number)
-            os.close(original)
