@@ -38,8 +38,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-KILLS: Final = int(os.environ.get("OTTLA_TEST_KILLS", "1000" if soak() else "20"))
-MIN_ACKED: Final = KILLS * (1_000 if soak() else 250)
+KILLS: Final = 1_000 if soak() else 20
+ROUNDS: Final = int(os.environ.get("OTTLA_TEST_KILLS", KILLS))
+MIN_ACKED: Final = ROUNDS * (1_000 if soak() else 250)
 MAX_LIFE_SECONDS: Final = 0.6  # from ready to killed
 TOPIC: Final = "numbers"
 PARTITIONS: Final = 3
@@ -107,7 +108,7 @@ def kill_again_and_again(
 ) -> None:
     producers = [worker for worker in workers if isinstance(worker, SequenceProducer)]
     wait_for_progress(producers)
-    for _ in range(KILLS):
+    for _ in range(ROUNDS):
         time.sleep(chance.uniform(0, MAX_LIFE_SECONDS))
         broker.kill()
         for worker in workers:
@@ -154,13 +155,13 @@ def test_what_was_acknowledged_survives_kill_9(
     for partition, log in enumerate(logs):
         assert check_log(log, once, partition) == 0
         duplicates += check_log(log, plain, partition)
-    print(f"{KILLS} kills; {once.acknowledged} records of an idempotent producer acknowledged")
+    print(f"{ROUNDS} kills; {once.acknowledged} records of an idempotent producer acknowledged")
     print(f"{plain.acknowledged} records of a plain producer, {duplicates} duplicates")
     print(f"{committer.acknowledged} commits, {administrator.acknowledged} changes of topics")
     assert once.acknowledged + plain.acknowledged >= MIN_ACKED
-    assert committer.looks > KILLS // 2
-    assert administrator.looks > KILLS // 2
-    assert guardian.looks > KILLS // 2
+    assert committer.looks > ROUNDS // 2
+    assert administrator.looks > ROUNDS // 2
+    assert guardian.looks > ROUNDS // 2
     print(f"{guardian.acknowledged} changes of users, ACLs and quotas (case 115)")
     print(f"{lost} bytes of the logs were lost")
     assert bool(lost) == loses_power
