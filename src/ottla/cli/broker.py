@@ -164,6 +164,8 @@ def broker(
     broker_config = _load(config, sets, None if secure else listen)
     if registry:
         broker_config = _with_registry(broker_config, "https" if secure else "http")
+    if REGISTRY in broker_config.static:
+        _check_registry()
     directory = None if ephemeral else data_dir or _data_directory(broker_config)
     if secure and directory is not None:
         broker_config = _secured(broker_config, directory, listen, host or [])
@@ -191,6 +193,19 @@ def _with_registry(config: BrokerConfig, scheme: str) -> BrokerConfig:
     from ottla.metadata.config.broker import BrokerConfig
 
     return BrokerConfig({REGISTRY: f"{scheme}://127.0.0.1:8081", **config.static})
+
+
+def _check_registry() -> None:
+    """Its schemas are parsed by other packages in another process, at the first schema."""
+    from importlib.util import find_spec
+
+    for package in ("h11", "fastavro", "jsonschema", "google.protobuf", "grpc_tools"):
+        try:
+            found = find_spec(package)
+        except ModuleNotFoundError:  # there is not even a `google`
+            found = None
+        if found is None:
+            _fail(f"the schema registry needs {package}: pip install 'ottla[registry]'")
 
 
 def _directory(text: str) -> Path:
