@@ -20,7 +20,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 # Where each is: a module with a group of commands, or a module, its function and its examples.
-COMMAND_EXTRAS: Final = {"table": "tables", "sql": "sql", "registry": "registry"}
+COMMAND_EXTRAS: Final = {
+    "pipeline": "spark",
+    "registry": "registry",
+    "run": "spark",
+    "sql": "sql",
+    "table": "tables",
+}
 """Commands whose extra has all that they need, whichever package is missed first."""
 COMMANDS: Final[dict[str, tuple[str, ...]]] = {
     "broker": ("broker", "broker", "EXAMPLES"),
