@@ -105,14 +105,24 @@ def drop(
         from ottla.tables.dropping import drop as delete
         from ottla.tables.dropping import found
         from ottla.tables.names import group_of
-        from ottla.tables.pointer import withdraw
+        from ottla.tables.pointer import read_pointers, withdraw
         from ottla.tables.topics import former_table
         from ottla.tables.warehouse import Warehouse
 
         table = await former_table(admin, topic, place.file.topics)
         doomed = await asyncio.to_thread(found, tables, topic, table)
         if not doomed:
-            return f"{topic}: there is no table {table}; nothing to do"
+            pointer = (await read_pointers(place.bootstrap, security=security())).get(topic)
+            if pointer is None:
+                return f"{topic}: there is no table {table}; nothing to do"
+            where = pointer.metadata_location
+            if not yes:
+                fail(
+                    f"{topic}: there is no table {table} in this catalogue; readers use {where}; "
+                    "--yes has them forget it, and its files stay"
+                )
+            await withdraw(place.bootstrap, topic, None, security=security())
+            return f"{topic}: readers have forgotten {where}; its files are left as they are"
         names = " and ".join(sorted(one.state.table for one in doomed))
         rows, files = sum(one.rows for one in doomed), sum(one.files for one in doomed)
         if not yes:

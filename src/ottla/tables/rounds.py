@@ -11,6 +11,8 @@ Rules:
   keeps these offsets out of both tables.
 - Dead letters of another topic id are not this topic's: the table pauses, as it does if it is of
   another one itself.
+- No second table is made for a topic whose pointer names one: readers would follow whichever worker
+  came last, and miss what only the other table has.
 - A commit that failed or was not answered is settled by loading the table again
   (`position.settle`), for as long as it takes; nothing more is taken before.
 - Files of a commit that was certainly refused are dropped at once. Others stay: the commit may have
@@ -70,12 +72,17 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The table, its dead letters and the log; `commit` is an id nobody used before."""
+    """The table, its dead letters and the log; `commit` is an id nobody used before.
+
+    `elsewhere` is the metadata of the table that readers of this topic use, if this catalogue has
+    none.
+    """
 
     state: TableState | None
     letters: TableState | None
     log: LogView
     commit: str
+    elsewhere: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,6 +382,8 @@ class Rounds:
         if why is None and letters is not None:
             # Offsets of another log say nothing about this one.
             why = replaced(letters, log.topic_id)
+        if why is None and state is None and event.elsewhere is not None:
+            why = _elsewhere(event.elsewhere)
         if why is not None:
             self.phase = Phase.IDLE
             return [Wait(PAUSED_CHECK, why)]
@@ -512,6 +521,15 @@ class Rounds:
         seconds = min(LONGEST_PAUSE, FIRST_PAUSE * 2**self._failures)
         self._failures = min(self._failures + 1, 16)
         return Wait(seconds, Trouble("Failed", why))
+
+
+def _elsewhere(metadata_location: str) -> Trouble:
+    return Trouble(
+        "TableElsewhere",
+        f"this catalogue has no table of the topic, and readers use {metadata_location}; give the "
+        "--warehouse and --catalog of that table (they are directories of where a worker was "
+        "started, unless they are named), or have it forgotten with ottla table drop",
+    )
 
 
 def _starts(state: TableState, log: LogView) -> tuple[dict[int, int], tuple[Hole, ...]]:

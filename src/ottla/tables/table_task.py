@@ -21,7 +21,7 @@ from ottla.tables.errors import (
 from ottla.tables.format import NewTable
 from ottla.tables.names import dead_letter_table, group_of
 from ottla.tables.parquet_files import RoundFiles
-from ottla.tables.pointer import pointer_of, publish
+from ottla.tables.pointer import pointer_of, publish, read_pointers
 from ottla.tables.position import replaced
 from ottla.tables.registries import needs_registry
 from ottla.tables.rounds import Rounds
@@ -204,7 +204,18 @@ class TableTask:
         log = await look(self._worker.admin, self._settings, is_new=state is None)
         if self._goal is None:
             self._goal = log.ends
-        return rounds.Loaded(state, letters, log, uuid4().hex)
+        elsewhere = await self._elsewhere(log.topic_id) if state is None else None
+        if elsewhere is not None and await asyncio.to_thread(load, self._settings.table):
+            return await self._load()  # another worker has made it meanwhile, in this catalogue
+        return rounds.Loaded(state, letters, log, uuid4().hex, elsewhere)
+
+    async def _elsewhere(self, topic_id: str) -> str | None:
+        """The metadata of the table that readers use, if this topic has one."""
+        worker = self._worker
+        found = await read_pointers(worker.bootstrap, security=worker.security)
+        pointer = found.get(self._settings.topic)
+        is_own = pointer is not None and pointer.topic_id == topic_id
+        return pointer.metadata_location if pointer is not None and is_own else None
 
     async def _create(self, effect: rounds.Create) -> rounds.Event:
         if not await self._worker.is_enabled(self._settings.topic):

@@ -7,7 +7,9 @@ import re
 from typing import TYPE_CHECKING
 
 import pytest
+from typer.testing import CliRunner
 
+from ottla.cli.whole import app
 from ottla.client.admin.admin import Admin
 from ottla.tables.dropping import found
 from ottla.tables.errors import TableError, TableRunFailed
@@ -86,3 +88,30 @@ async def test_the_table_of_another_topic_is_left(place: Place) -> None:
     with pytest.raises(TableError, match="is of topic"):
         found(tables, "another", place.table)
     tables.close()
+
+
+def test_a_worker_of_another_directory_makes_no_second_table(place: Place, tmp_path: Path) -> None:
+    """Fault: it repointed all readers, who then missed what only the first table had."""
+    asyncio.run(filled(place))
+    other = ["--warehouse", f"file://{tmp_path}/other", "--bootstrap", place.bootstrap]
+
+    def run(*args: str) -> tuple[int, str]:
+        told = CliRunner().invoke(app, ["table", *args, *other])
+        return told.exit_code, told.output
+
+    pointer = asyncio.run(read_pointers(place.bootstrap))[place.topic]
+    code, said = run("run", "--once", "--topics", place.topic)
+    assert (code, "TableElsewhere: this catalogue has no table of the topic" in said) == (1, True)
+    assert pointer.metadata_location in said
+    assert asyncio.run(read_pointers(place.bootstrap))[place.topic] == pointer
+    assert place.command("run", "--once", "--topics", place.topic).exit_code == 0
+    asyncio.run(alter(place, enable="false"))
+    code, said = run("drop", place.topic)
+    assert (code, "--yes has them forget it, and its files stay" in said) == (1, True)
+    kept = stored(place)
+    assert run("drop", place.topic, "--yes")[0] == 0
+    assert stored(place) == kept
+    asyncio.run(alter(place, enable="true"))
+    assert run("run", "--once", "--topics", place.topic)[0] == 0
+    moved = asyncio.run(read_pointers(place.bootstrap))[place.topic]
+    assert moved.metadata_location.startswith(f"file://{tmp_path}/other/")

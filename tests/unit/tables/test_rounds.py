@@ -123,6 +123,17 @@ def test_case_54_dead_letters_of_another_topic_id_pause_the_table(is_new: bool) 
     assert machine.decide(rounds.Tick(), 60.0) == [rounds.Load()]
 
 
+def test_no_second_table_is_made_for_a_topic_that_has_one_elsewhere() -> None:
+    machine = rounds.Rounds(60.0)
+    machine.decide(rounds.Tick(), 0.0)
+    log = rounds.LogView(TOPIC_ID, {0: 0}, {0: 4}, {0: 0})
+    [wait] = machine.decide(rounds.Loaded(None, None, log, "c", "file:///a/v1.json"), 0.0)
+    assert isinstance(wait, rounds.Wait)
+    assert wait.trouble is not None
+    assert wait.trouble.name == "TableElsewhere"
+    assert "readers use file:///a/v1.json; give the --warehouse" in wait.trouble.sentence
+
+
 def test_the_pointer_is_published_again_when_upkeep_has_changed_the_letters() -> None:
     world = World(ends={0: 3}, bad={(0, 1)})
     worker = finish(world)
