@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,12 +17,14 @@ from ottla.client.admin.admin import Admin
 from ottla.client.producer.producer import Producer
 from ottla.client.producer.types import ProducerRecord
 from ottla.client.security import PLAINTEXT
+from ottla.schemas.registry_client import RegistryRefused
+from ottla.sync.schema_registry import SchemaRegistry
 from ottla.tables.pointer import read_pointers
 from ottla.testing.embedded import EmbeddedBroker
 from ottla.testing.secured import Secured, certificates
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from ottla.broker.running.table_worker import TableWorker
     from ottla.client.security import Security
@@ -105,9 +108,31 @@ def test_case_71_the_child_of_a_secured_broker_logs_in_as_its_own_user() -> None
         assert password not in command + environment
 
 
-async def make_topics(broker: EmbeddedBroker, security: Security) -> None:
+def test_the_child_of_a_secured_broker_reads_the_schemas_of_its_registry() -> None:
+    """Fault: the registry refused `__table`, so such a table was never made."""
+    security = Secured(users={"admin": "secret"}, super_users=["admin"])
+    trust = {"ssl.truststore.location": str(certificates().ca), "ssl.truststore.type": "PEM"}
+    with EmbeddedBroker(config={**CHILD, **trust}, security=security, registry=True) as broker:
+        admin = broker.security("admin")
+        with SchemaRegistry(broker.registry_url, security=admin) as registry:
+            number = registry.register("orders-value", '"string"').id
+        asyncio.run(make_topics(broker, admin, {"ottla.table.value.format": "registry"}))
+        framed = b"\0" + number.to_bytes(4, "big") + b"\x06abc"
+        asyncio.run(send(broker, framed, framed, security=admin))
+        until(lambda: taken(broker, admin) == 2)
+        wrong = replace(admin, sasl_username="__table", sasl_password="guessed")
+        with (
+            SchemaRegistry(broker.registry_url, security=wrong) as registry,
+            pytest.raises(RegistryRefused, match="authentication failed"),
+        ):
+            registry.subjects()
+
+
+async def make_topics(
+    broker: EmbeddedBroker, security: Security, more: Mapping[str, str] | None = None
+) -> None:
     async with Admin(broker.bootstrap, security=security) as admin:
-        await admin.create_topic("orders", 1, configs=TABLE)
+        await admin.create_topic("orders", 1, configs={**TABLE, **(more or {})})
         await admin.create_topic("private", 1)
 
 

@@ -64,6 +64,9 @@ class Door:
     async def work(self, call: Callable[[], Any]) -> Any:
         return call()
 
+    def is_worker(self, authorization: str) -> bool:
+        return False
+
 
 def judge(**settings: Any) -> TokenJudge:
     rules = MappingRules.parse("DEFAULT")

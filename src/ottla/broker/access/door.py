@@ -22,6 +22,7 @@ import os
 import secrets
 import sys
 import threading
+from base64 import b64encode
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -182,6 +183,14 @@ class Door:
     def worker_properties(self) -> dict[str, str]:
         """How the table worker that this node started logs in."""
         return worker_properties(self._config, self._node_listener, self._own_passwords[TABLE_USER])
+
+    def is_worker(self, authorization: str) -> bool:
+        """Whether a header of HTTP has the password of the table worker that a node started."""
+        password = self._own_passwords.get(TABLE_USER)
+        if password is None:
+            return False
+        expected = b"Basic " + b64encode(f"{TABLE_USER}:{password}".encode())
+        return hmac.compare_digest(authorization.encode(), expected)
 
     @property
     def _node_listener(self) -> Listener:

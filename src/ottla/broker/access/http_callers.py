@@ -5,11 +5,13 @@
     Authorization: Bearer   a token, checked as OAUTHBEARER's are; where the listener has it
     neither                 the user of the client's certificate, where it has shown one
     a node's signature      the user that another node vouches for (`registry.forwarding`)
+    the table worker's      Basic with the password of `__table`, which only the worker that the
+    password                broker has started knows; whatever ways there are for others
 
 - A header says who asks although there is a certificate, as SASL does over TLS.
 - Failures are delayed as those of SASL are. A caller who says nothing gets 401, which names the
   ways there are.
-- A name that begins with `__` is the broker's own, and refused.
+- Any other name that begins with `__` is the broker's own, and refused.
 - A listener that does not ask takes everybody for User:ANONYMOUS.
 - Time that is spent for a caller counts towards its quota `request_percentage`.
 """
@@ -23,6 +25,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from ottla.broker.access.authentication import RESERVED_NAME
+from ottla.broker.access.authorizer import WORKER_PRINCIPAL
 from ottla.broker.access.credentials import RESERVED_PREFIX
 from ottla.broker.access.everything import EVERYTHING
 from ottla.broker.serving.context import Peer
@@ -196,16 +199,19 @@ class HttpCallers:
 
     async def identify(self, request: Request) -> Visitor:
         peer = Peer(request.host, self._listener)
-        door, key = self._door, None
+        door, key, is_worker = self._door, None, False
         if door is not None:
             key = door.forwarding_key
+            is_worker = door.is_worker(request.headers.get("authorization", ""))
             if SIGNATURE in request.headers:
                 await self._vouched(door, key, peer, request)
+            elif is_worker:
+                peer.principal = WORKER_PRINCIPAL
             else:
                 peer.principal = f"User:{await self._user(door, peer, request)}"
         peer.access = EVERYTHING
         if self._authorizer is not None:
-            peer.access = self._authorizer.access(peer.principal, peer.host)
+            peer.access = self._authorizer.access(peer.principal, peer.host, from_node=is_worker)
         return Visitor(peer, self._audit, self._throttling, key)
 
     async def _vouched(self, door: Door, key: bytes, peer: Peer, request: Request) -> None:
