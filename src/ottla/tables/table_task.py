@@ -205,8 +205,10 @@ class TableTask:
         if self._goal is None:
             self._goal = log.ends
         elsewhere = await self._elsewhere(log.topic_id) if state is None else None
-        if elsewhere is not None and await asyncio.to_thread(load, self._settings.table):
-            return await self._load()  # another worker has made it meanwhile, in this catalogue
+        if elsewhere is not None:
+            again = await asyncio.to_thread(load, self._settings.table)
+            if again is not None:
+                return await self._load()  # another worker of this catalogue has made it meanwhile
         return rounds.Loaded(state, letters, log, uuid4().hex, elsewhere)
 
     async def _elsewhere(self, topic_id: str) -> str | None:

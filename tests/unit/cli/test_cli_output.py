@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 def test_escape_sequences_and_line_ends_are_written_out(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    rows = [{"group": "g\x1b[31mred\x07", "state": "a\nb"}, {"group": "\u202eevil", "state": None}]
+    rows: list[dict[str, str | None]] = [
+        {"group": "g\x1b[31mred\x07", "state": "a\nb"},
+        {"group": "\u202eevil", "state": None},
+    ]
     print_table(rows, ["group", "state"], ["gr\x1boup", "state"])
     said = capsys.readouterr().out
     assert "\x1b" not in said
