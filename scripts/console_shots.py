@@ -1,4 +1,4 @@
-"""Pictures of the console for the documentation: `python scripts/console_shots.py docs/images`.
+"""Pictures of the console for the documentation: `python -m scripts.console_shots docs/images`.
 
 Runs a broker with its console and data, and takes pictures of pages with chromium, light and dark.
 """
@@ -17,10 +17,13 @@ from typing import TYPE_CHECKING
 
 from playwright.sync_api import sync_playwright
 
+from ottla.clock import SYSTEM
+from ottla.metadata.names import PIPELINES_TOPIC
 from ottla.schemas.registry_client import SchemaRegistry
 from ottla.sync import Admin, Producer, ShareConsumer
 from ottla.tables.pointer import Pointer, encode_pointer
 from ottla.testing.embedded import EmbeddedBroker
+from tests.support.pipeline_run import PipelineRun
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,6 +44,12 @@ PAGES = {
     "table": "c/local/tables/orders",
     "schemas": "c/local/schemas",
     "schema": "c/local/schemas/orders-value",
+    "transactions": "c/local/transactions",
+    "pipelines": "c/local/pipelines",
+    "pipeline": "c/local/pipelines/orders",
+    "settings": "c/local/queues/warehouse?tab=settings",
+    "configs": "c/local/topics/orders?tab=configs",
+    "produce": "c/local/topics/orders/produce?from=0@3",
     "security": "c/local/security",
     "doctor": "c/local/doctor",
 }
@@ -52,6 +61,8 @@ SCHEMAS = (
     ),
 )
 SHOPS = ("berlin", "rome", "oslo", "lisbon")
+FULL = "--full" in sys.argv
+"""Whole pages, not only what a window shows of them."""
 FIGURES_S = 23
 """Rates need two samples."""
 SAMPLED_S = 11
@@ -123,6 +134,11 @@ def stage() -> Iterator[EmbeddedBroker]:
                 position,
             )  # fmt: skip
             producer.send("ottla.tables", encode_pointer(pointer), key=b"orders")
+            admin.create_topic(PIPELINES_TOPIC, 1)
+            run = PipelineRun(at_ms=SYSTEM.wall_ms())
+            run.batch(1)
+            for told in run.tell():
+                producer.send(PIPELINES_TOPIC, told.value, key=told.key)
             admin.alter_configs(
                 "group", "warehouse", {"errors.deadletterqueue.topic.name": "dlq.orders"}
             )
@@ -134,14 +150,19 @@ def stage() -> Iterator[EmbeddedBroker]:
                 fill(producer, 900, 30)
                 time.sleep(0.5)
             letters(producer, 9)
-            with ShareConsumer(
-                broker.bootstrap,
-                group="warehouse",
-                topics=["orders"],
-                ack_mode="explicit",
-                auto_offset_reset="earliest",
-                client_id="worker-3",
-            ) as worker:
+            with (
+                ShareConsumer(
+                    broker.bootstrap,
+                    group="warehouse",
+                    topics=["orders"],
+                    ack_mode="explicit",
+                    auto_offset_reset="earliest",
+                    client_id="worker-3",
+                ) as worker,
+                Producer(broker.bootstrap, transactional_id="billing-1") as billing,
+                billing.transaction(),
+            ):
+                billing.send("payments", b"17 EUR")
                 records = worker.poll(timeout=30)
                 for index, record in enumerate(records[1:-60]):
                     if index % 7 == 3:
@@ -169,14 +190,14 @@ def main() -> None:
                 page = context.new_page()
                 for name, path in PAGES.items():
                     page.goto(path)
-                    page.screenshot(path=target / f"console-{name}-{theme}.png")
+                    page.screenshot(path=target / f"console-{name}-{theme}.png", full_page=FULL)
         with browser.new_context(
             base_url=broker.console_url, viewport={"width": 360, "height": 740}
         ) as context:
             page = context.new_page()
             for name, path in PAGES.items():
                 page.goto(path)
-                page.screenshot(path=target / f"console-{name}-narrow.png")
+                page.screenshot(path=target / f"console-{name}-narrow.png", full_page=FULL)
         browser.close()
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,7 +17,7 @@ from playwright.sync_api import sync_playwright
 from ottla.client.producer.types import ProducerRecord
 from ottla.clock import SYSTEM
 from ottla.metadata.names import PIPELINES_TOPIC
-from ottla.sync import Admin, Producer, ShareConsumer
+from ottla.sync import Admin, Consumer, Producer, ShareConsumer
 from ottla.testing.embedded import EmbeddedBroker
 from tests.support.pipeline_run import PipelineRun
 
@@ -71,7 +72,24 @@ def broker() -> Iterator[EmbeddedBroker]:
             worker.commit()
             _send_orders(running.bootstrap, [1, 2])
             _fill(running.bootstrap)
-            yield running
+            with _strangers(running.bootstrap):
+                yield running
+
+
+@contextmanager
+def _strangers(bootstrap: str) -> Iterator[None]:
+    """Members whose groups, clients and transactions have names that no page may run."""
+    group, queue, client = HOSTILE[1], HOSTILE[2], HOSTILE[0]
+    with (
+        Consumer(bootstrap, group=group, topics=["hostile"], client_id=client) as consumer,
+        ShareConsumer(bootstrap, group=queue, topics=["hostile"], client_id=client) as worker,
+        Producer(bootstrap, transactional_id=HOSTILE[4]) as producer,
+    ):
+        consumer.poll(timeout=10)
+        worker.poll(timeout=1)
+        with producer.transaction():
+            producer.send("hostile", HOSTILE[4].encode())
+        yield
 
 
 def _send_orders(bootstrap: str, partitions: Container[int]) -> None:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import csv
+import html
 import io
 import json
+import re
 import time
+import urllib.request
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
@@ -13,10 +17,11 @@ import pytest
 from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
-from ottla import Admin, Producer, ProducerRecord, Reader, ShareConsumer
+from ottla import Admin, Consumer, Producer, ProducerRecord, Reader, ShareConsumer
 from ottla.cli.top_state import VIEWS
 from ottla.cli.whole import app
 from ottla.client.cluster.view import TopicPartition
+from ottla.client.transactions.types import ProducerFenced
 from ottla.clock import SYSTEM
 from ottla.console import redrive
 from ottla.console import window as w
@@ -28,9 +33,12 @@ from ottla.console.settings import ClusterSettings as ConsoleCluster
 from ottla.console.settings import Settings
 from ottla.console.views import group, queues
 from ottla.console.views.table import Table
+from tests.support.console_process import console_process
+from tests.support.jvm import ApacheKafka
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
+    from pathlib import Path
 
     from ottla.client.share.types import AckKind
 
@@ -258,3 +266,179 @@ def test_case_1_pages_of_apache_kafka(apache_bootstrap: str, console: TestClient
     until(console, "/c/local/tables", "No tables")
     until(console, "/c/local/queues/none/letters", "No letters:")
     dropped(apache_bootstrap, "console-listed")
+
+
+def test_case_1_the_command_beside_apache_kafka(apache_bootstrap: str, tmp_path: Path) -> None:
+    names = [f"console-{word}" for word in ("one", "two", "three")]
+    for name in names:
+        filled(apache_bootstrap, name, 1, 1)
+    with console_process(tmp_path, apache_bootstrap) as (url, _):
+        page = urllib.request.urlopen(f"{url}c/local/topics?contains=console-").read().decode()
+        for name in names:
+            assert f">{name}</bdi>" in page
+    dropped(apache_bootstrap, *names)
+
+
+def test_case_10_one_of_two_clusters_away(apache_bootstrap: str) -> None:
+    filled(apache_bootstrap, "console-there", 1, 1)
+    clusters = (ConsoleCluster("local", apache_bootstrap), ConsoleCluster("away", "127.0.0.1:1"))
+    made = make_app(Settings(clusters=clusters))
+    with TestClient(made, base_url="http://127.0.0.1:9095") as client:
+        until(client, "/c/away/", "No broker has answered for", "tries again")
+        until(client, "/c/local/topics?contains=console-there", ">console-there</bdi>")
+        assert list(client.get("/readyz").json()["away"]) == ["away"]
+    dropped(apache_bootstrap, "console-there")
+
+
+def test_case_18_a_cluster_without_share_groups() -> None:
+    with ApacheKafka(features={"share.version": 0}) as kafka:
+        settings = Settings(clusters=(ConsoleCluster("local", kafka.bootstrap),))
+        made = make_app(settings)
+        with TestClient(made, base_url="http://127.0.0.1:9095") as client:
+            page = until(client, "/c/local/", "Nodes")
+            assert ">Queues</a>" not in page
+            for path in ("queues", "queues/warehouse", "queues/warehouse/orders/0"):
+                assert "share.version" in client.get(f"/c/local/{path}").text, path
+
+
+def test_case_34_pages_by_offset_time_and_ago(apache_bootstrap: str, console: TestClient) -> None:
+    topic = "console-paged"
+    filled(apache_bootstrap, topic, 1, 130)
+    at = f"/c/local/topics/{topic}/messages"
+
+    def offsets(page: str) -> list[int]:
+        found = re.findall(rf'href="/c/local/topics/{topic}/messages/0/(\d+)"', page)
+        return [int(one) for one in found]
+
+    assert offsets(console.get(f"{at}?from=offset:40&p=0").text) == list(range(40, 90))
+    assert "Nothing was written after" in console.get(f"{at}?from=ago:15m").text
+    first = console.get(at).text
+    assert offsets(first) == list(range(129, 79, -1))
+    [older] = re.findall(r'rel="next" href="([^"]+)"', first)
+    second = console.get(html.unescape(older)).text
+    assert offsets(second) == list(range(79, 29, -1))
+    assert offsets(console.get(html.unescape(older)).text) == offsets(second)  # in a new tab
+    [newer] = re.findall(r'rel="prev" href="([^"]+)"', second)
+    assert offsets(console.get(html.unescape(newer)).text) == offsets(first)
+    page = console.get(f"{at}/0/7").text
+    assert "batch" in page
+    dropped(apache_bootstrap, topic)
+
+
+def test_case_35_aborted_transactions_and_compacted_records(
+    apache_bootstrap: str, console: TestClient
+) -> None:
+    topic = "console-ledger"
+
+    async def fill() -> None:
+        async with Admin(apache_bootstrap) as admin:
+            await admin.create_topic(topic, 1)
+        async with Producer(apache_bootstrap, transactional_id="console-t") as producer:
+            for word, fails in (("a", False), ("b", True), ("c", False)):
+                try:
+                    async with producer.transaction():
+                        await producer.send(topic, f"kept-{word}".encode())
+                        if fails:
+                            raise ZeroDivisionError
+                except ZeroDivisionError:
+                    pass
+
+    asyncio.run(fill())
+    at = f"/c/local/topics/{topic}/messages"
+    committed = until(console, at, "kept-a", "kept-c")
+    assert "kept-b" not in committed
+    rows = re.findall(r"<tr.*?</tr>", console.get(f"{at}?isolation=uncommitted").text, re.DOTALL)
+    marked = {word: [one for one in rows if f"kept-{word}" in one] for word in "abc"}
+    assert "aborted" in marked["b"][0]
+    assert all("aborted" not in marked[word][0] for word in "ac")
+    assert "holds no record" in console.get(f"{at}/0/1").text
+    page = console.get(f"{at}/0/0").text
+    assert "<dt>transaction</dt><dd>committed</dd>" in page
+    assert "<dt>producer</dt>" in page
+    dropped(apache_bootstrap, topic)
+
+
+@pytest.fixture
+def writing(apache_bootstrap: str) -> Iterator[TestClient]:
+    cluster = ConsoleCluster("local", apache_bootstrap, write=True)
+    made = make_app(Settings(write=True, clusters=(cluster,)))
+    with TestClient(made, base_url=URL, follow_redirects=False) as client:
+        yield client
+
+
+URL = "http://127.0.0.1:9095"
+
+
+def post(client: TestClient, path: str, **form: str) -> Any:
+    page = client.get("/c/local/topics/any/produce").text
+    found = re.search(r'name="token" value="(\w+)"', page)
+    assert found is not None
+    return client.post(path, data={"token": found[1], **form}, headers={"origin": URL})
+
+
+async def test_case_48_a_reset_is_applied_as_previewed_or_refused(
+    shop: str, writing: TestClient
+) -> None:
+    at = f"/c/local/groups/{GROUP}"
+    seen = post(writing, f"{at}/reset-preview", to="earliest").text
+    assert "<b>2</b> records are read again" in seen
+    moves = re.search(r'name="moves" value="([^"]+)"', seen)
+    assert moves is not None
+
+    async def committed() -> int:
+        async with Admin(shop) as admin:
+            [found] = await admin.list_group_offsets(GROUP)
+        return found.offset
+
+    async with Consumer(shop, group=GROUP, topics=[TOPIC], auto_commit=False) as consumer:
+        await consumer.poll(timeout=WAIT)
+        refused = await asyncio.to_thread(post, writing, f"{at}/reset", moves=moves[1])
+        assert refused.status_code == 409
+        assert "member(s); stop them" in refused.text
+    assert await committed() == 2
+    done = await asyncio.to_thread(post, writing, f"{at}/reset", moves=moves[1])
+    assert done.status_code == 303, done.text
+    assert await committed() == 0
+
+
+async def test_case_58_an_open_transaction_is_listed_and_fenced(
+    apache_bootstrap: str, writing: TestClient
+) -> None:
+    topic, name = "console-open", "console-open-1"
+    async with Admin(apache_bootstrap) as admin:
+        await admin.create_topic(topic, 1)
+    page = f"/c/local/transactions/{name}"
+
+    async def fenced(producer: Producer) -> None:
+        async with producer.transaction():
+            await producer.send_many(topic, [ProducerRecord(b"x")] * 3)
+            path = f"/api/v1{page}"
+            view = await asyncio.to_thread(until, writing, path, '"state":"Ongoing"')
+            assert '"held_back":3' in view
+            wrong = await asyncio.to_thread(post, writing, f"{page}/fence", name="other")
+            assert wrong.status_code == 400
+            done = await asyncio.to_thread(post, writing, f"{page}/fence", name=name)
+            assert done.status_code == 303, done.text
+
+    async with Producer(
+        apache_bootstrap, transactional_id=name, transaction_timeout_ms=600_000
+    ) as producer:
+        with pytest.raises(ProducerFenced):
+            await fenced(producer)
+    await asyncio.to_thread(until, writing, f"/api/v1{page}", '"open_s":null')
+    await asyncio.to_thread(until, writing, "/c/local/transactions?hanging=0", "None hangs.")
+    await asyncio.to_thread(dropped, apache_bootstrap, topic)
+
+
+def test_cases_40_and_44_of_many_records(apache_bootstrap: str, console: TestClient) -> None:
+    topic, count = "console-many", 100_000
+    filled(apache_bootstrap, topic, 4, count)
+    oslo = [one for one in range(count) if one % 50 == 7]
+    assert numbers(console, topic, "from=oldest&contains=oslo&rows=500") == oslo
+    text = console.get(f"/c/local/topics/{topic}/download?format=csv").text
+    rows = csv.DictReader(io.StringIO(text))
+    assert sorted(json.loads(row["value"])["n"] for row in rows) == list(range(count))
+    file = console.get(f"/c/local/topics/{topic}/download?format=parquet").content
+    table = pq.read_table(io.BytesIO(file))
+    assert table.num_rows == count
+    dropped(apache_bootstrap, topic)

@@ -10,22 +10,26 @@ from typing import TYPE_CHECKING, Any
 
 import jsonschema
 import pytest
+from starlette.testclient import TestClient
 
 from ottla.client.admin.admin import Admin
 from ottla.client.producer.producer import Producer
 from ottla.client.producer.types import ProducerRecord
 from ottla.clock import SYSTEM
+from ottla.console.api.changes import CHANGED
 from ottla.console.api.openapi import document
 from ottla.console.api.routes import SERVED
+from ottla.console.serve import make_app
+from ottla.console.settings import ClusterSettings, Settings
 from ottla.metadata.names import PIPELINES_TOPIC
+from ottla.sync import Admin as SyncAdmin
 from ottla.sync import Producer as SyncProducer
 from ottla.sync import ShareConsumer
+from tests.console.conftest import URL
 from tests.support.pipeline_run import PipelineRun
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from starlette.testclient import TestClient
 
     from ottla.testing.embedded import EmbeddedBroker
 
@@ -66,7 +70,7 @@ def filled(broker: EmbeddedBroker) -> Iterator[None]:
 
 
 def text() -> str:
-    return json.dumps(document(SERVED), indent=1, sort_keys=True) + "\n"
+    return json.dumps(document(SERVED, CHANGED), indent=1, sort_keys=True) + "\n"
 
 
 def test_case_68_the_committed_description_is_that_of_the_code() -> None:
@@ -144,6 +148,85 @@ def test_letters_of_no_queue_are_not_found(console: TestClient) -> None:
     while (answer := console.get("/api/v1/c/local/queues/none/letters")).status_code != 404:
         assert time.monotonic() < end, answer.text
     assert answer.json()["detail"] == "The cluster has no queue of this name."
+
+
+@pytest.fixture(scope="module")
+def writing(broker: EmbeddedBroker) -> Iterator[TestClient]:
+    cluster = ClusterSettings("local", broker.bootstrap, write=True)
+    with TestClient(make_app(Settings(write=True, clusters=(cluster,))), base_url=URL) as client:
+        yield client
+
+
+def test_changes_do_nothing_unless_dry_run_is_false(
+    writing: TestClient, broker: EmbeddedBroker
+) -> None:
+    broker.create_topic("made")
+    with SyncAdmin(broker.bootstrap) as admin:
+        admin.alter_group_offsets("late", {("made", 0): 0})
+
+    def send(path: str, **body: object) -> Any:
+        return writing.post(f"/api/v1/c/local/{path}", json=body)
+
+    def ends() -> int:
+        with SyncAdmin(broker.bootstrap) as admin:
+            return next(iter(admin.list_offsets(["made"]).values())).offset
+
+    record = {"value": '{"a": 1}', "value_as": "json", "headers": {"source": "api"}}
+    assert send("topics/made/messages", **record).json() == {"dry_run": True, "size": 8}
+    assert ends() == 0
+    done = send("topics/made/messages", **record, dry_run=False).json()
+    assert done == {"dry_run": False, "partition": 0, "offset": 0}
+    assert ends() == 1
+    seen = send("groups/late/reset", to="latest").json()
+    move = {"topic": "made", "partition": 0, "before": 0, "after": 1}
+    assert (seen["moves"], seen["skipped"], seen["dry_run"]) == ([move], 1, True)
+    assert send("groups/late/reset", to="latest", dry_run=False).json()["moves"] == [move]
+    with SyncAdmin(broker.bootstrap) as admin:
+        [offset] = admin.list_group_offsets("late")
+    assert offset.offset == 1
+    key = {"key": "retention.ms", "value": "1000"}
+    assert send("topics/made/configs", **key).json()["before"] == "604800000"
+    assert send("topics/made/configs", **key, dry_run=False).json()["after"] == "1000"
+    assert send("topics/made/configs", **key).json()["before"] == "1000"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("topics/made/messages", {"vaule": "x", "dry_run": False}, 400),
+        ("topics/none/messages", {"value": "x"}, 404),
+        ("topics/made/messages", {"value": 1}, 400),
+        ("topics/made/messages", {"value": "{", "value_as": "json"}, 400),
+        ("topics/made/messages", {"dry_run": "no"}, 400),
+        ("topics/made/configs", {"key": "retention.ms", "value": "soon"}, 400),
+        ("topics/made/configs", {"key": "retention.ms"}, 400),
+        ("groups/late/reset", {"to": "nowhere"}, 400),
+        ("groups/late/reset", {"to": "time", "at": "yesterday"}, 400),
+        ("queues/none/letters/redrive", {"letters": "all"}, 409),
+        ("transactions/none/fence", {}, 409),
+    ],
+)
+def test_wrong_changes_are_problems(
+    writing: TestClient, path: str, body: dict[str, Any], status: int
+) -> None:
+    answer = writing.post(f"/api/v1/c/local/{path}", json=body)
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_case_26_changes_of_the_api_cannot_come_from_other_sites(
+    writing: TestClient, console: TestClient
+) -> None:
+    path = "/api/v1/c/local/topics/orders/messages"
+    body = {"value": "x", "dry_run": False}
+    assert writing.post(path, json=body, headers={"origin": "http://evil"}).status_code == 403
+    form = writing.post(path, data=body)  # what a page may send without asking
+    assert form.status_code == 415
+    text = writing.post(path, content='{"value": "x"}', headers={"content-type": "text/plain"})
+    assert text.status_code == 415
+    refused = console.post(path, json=body)
+    assert refused.status_code == 403
+    assert "read-only" in refused.json()["detail"]
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ def test_case_15_a_change_while_the_broker_is_down_is_a_503_with_a_sentence() ->
             broker.stop()
             for path, form in (
                 ("topics/orders/produce", {"value": "x"}),
-                ("topics/orders/configs", {"key": "retention.ms", "value": "1"}),
+                ("topics/orders/configs/preview", {"key": "retention.ms", "value": "1"}),
                 ("groups/billing/reset-preview", {"to": "earliest"}),
             ):
                 answer = client.post(

@@ -72,7 +72,25 @@ ACTIONS = {
     "/c/local/queues/warehouse/letters/stop": Role.OPERATOR,
     "/c/local/transactions/billing-1/fence": Role.OPERATOR,
     "/c/local/transactions/hanging/abort": Role.OPERATOR,
-    "/c/local/topics/orders/configs": Role.ADMIN,
+    "/c/local/queues/warehouse/reset-preview": Role.OPERATOR,
+    "/c/local/queues/warehouse/reset": Role.OPERATOR,
+    "/c/local/queues/warehouse/forget": Role.ADMIN,
+    "/c/local/queues/doomed/delete": Role.ADMIN,
+    "/c/local/queues/warehouse/configs/preview": Role.ADMIN,
+    "/c/local/queues/warehouse/configs/apply": Role.ADMIN,
+    "/c/local/groups/billing/forget": Role.ADMIN,
+    "/c/local/topics/orders/configs/preview": Role.ADMIN,
+    "/c/local/topics/orders/configs/apply": Role.ADMIN,
+    "/c/local/topics/orders/partitions": Role.ADMIN,
+    "/c/local/topics": Role.ADMIN,
+    "/api/v1/c/local/topics/orders/messages": Role.OPERATOR,
+    "/api/v1/c/local/topics/orders/configs": Role.ADMIN,
+    "/api/v1/c/local/groups/billing/reset": Role.OPERATOR,
+    "/api/v1/c/local/queues/warehouse/reset": Role.OPERATOR,
+    "/api/v1/c/local/queues/warehouse/letters/redrive": Role.OPERATOR,
+    "/api/v1/c/local/transactions/billing-1/fence": Role.OPERATOR,
+    "/c/local/nodes/move": Role.ADMIN,
+    "/c/local/nodes/elect": Role.ADMIN,
     "/c/local/topics/doomed/delete": Role.ADMIN,
     "/c/local/groups/doomed/delete": Role.ADMIN,
     "/c/local/nodes/drain": Role.ADMIN,
@@ -135,7 +153,7 @@ def test_case_30_buttons_are_on_for_those_who_may(by_role: dict[str, TestClient]
     for name, role in ROLES.items():
         produce = has_button(name, "/c/local/topics/orders/produce", "Produce")
         assert produce is (role >= Role.OPERATOR)
-        assert has_button(name, "/c/local/topics/orders?tab=configs", "Change") is (
+        assert has_button(name, "/c/local/topics/orders?tab=configs", "Preview") is (
             role >= Role.ADMIN
         )
 

@@ -233,7 +233,8 @@ class ApacheKafka:
     """One node of Apache Kafka, controller and broker, on a free port of this machine.
 
     All its state is in `directory`, which is temporary and goes with it unless one is given.
-    `config` overrides what is set below; `jvm_options` go after Kafka's own and so override them.
+    `config` overrides what is set below; `jvm_options` go after Kafka's own and so override them;
+    `features` have these levels instead of their usual ones.
     """
 
     bootstrap: str
@@ -251,8 +252,10 @@ class ApacheKafka:
         heap: str = "1g",
         jvm_options: Sequence[str] = (),
         directory: Path | None = None,
+        features: Mapping[str, int] | None = None,
     ) -> None:
         self.config = dict(config or {})
+        self._features = dict(features or {})
         self._options = (f"-Xmx{heap}", f"-Xms{heap}", *BROKER_JVM, *jvm_options)
         self._directory = directory
         self._exit = ExitStack()
@@ -326,7 +329,9 @@ class ApacheKafka:
     def _format(self) -> None:
         began = time.monotonic()
         args = ("format", "-t", CLUSTER_ID, "-c", str(self.config_file), "--ignore-formatted")
-        done = run_tool("kafka-storage", *args)
+        levels = [f"{name}={level}" for name, level in self._features.items()]
+        features = [word for one in levels for word in ("--feature", one)]
+        done = run_tool("kafka-storage", *args, *features)
         if done.returncode != 0:
             raise RuntimeError(f"kafka-storage format failed:\n{done.stdout}{done.stderr}")
         self.seconds_to_format = time.monotonic() - began

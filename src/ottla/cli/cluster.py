@@ -211,16 +211,17 @@ async def _move_all(admin: Admin, source: int, target: int) -> list[TopicPartiti
 async def _to_node(
     admin: Admin, partitions: dict[TopicPartition, Partition], node: int
 ) -> list[TopicPartition]:
+    from ottla.client.admin.nodes import led_by
+
     await _check_node(admin, node)
-    left = {
-        place: _with_first(one, node) for place, one in partitions.items() if one.leader != node
-    }
+    left = {place: led_by(one, node) for place, one in partitions.items() if one.leader != node}
     await _replace(admin, left)
     return list(left)
 
 
 async def _balance(admin: Admin) -> list[TopicPartition]:
     """What the nodes do by themselves in the course of time, at once."""
+    from ottla.client.admin.nodes import led_by
     from ottla.client.cluster.view import TopicPartition
     from ottla.cluster.balance import even_out
 
@@ -236,9 +237,7 @@ async def _balance(admin: Admin) -> list[TopicPartition]:
                 led[leader][place] = one
     places = {place: one for each in led.values() for place, one in each.items()}
     wanted = even_out(led, (), 0, len(places)) if led else {}
-    await _replace(
-        admin, {place: _with_first(places[place], node) for place, node in wanted.items()}
-    )
+    await _replace(admin, {place: led_by(places[place], node) for place, node in wanted.items()})
     return list(dict.fromkeys([*elected, *wanted]))
 
 
@@ -248,14 +247,6 @@ async def _replace(admin: Admin, replicas: dict[TopicPartition, list[int]]) -> N
         await admin.reassign_partitions(replicas)
         # A leader that is still among the replicas has stayed.
         await admin.elect_leaders(replicas)
-
-
-def _with_first(partition: Partition, node: int) -> list[int]:
-    """The node first; it takes the place of the leader unless it was among the replicas."""
-    old = list(partition.replicas)
-    if node not in old:
-        old.remove(partition.leader if partition.leader in old else old[0])
-    return [node, *(one for one in old if one != node)]
 
 
 async def _check_node(admin: Admin, node: int) -> NodeDescription:

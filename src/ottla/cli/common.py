@@ -223,6 +223,14 @@ def delete_named(
         raise typer.Exit(1)
 
 
+Unset: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--unset", metavar="KEY", help="Reset this setting to its default. May be repeated."
+    ),
+]
+
+
 def key_values(pairs: Iterable[str], option: str) -> dict[str, str]:
     """{"k": "v"} of "k=v"; the value may hold further equals signs."""
     found = {}
@@ -232,6 +240,16 @@ def key_values(pairs: Iterable[str], option: str) -> dict[str, str]:
             raise typer.BadParameter(f"{pair!r} is not KEY=VALUE", param_hint=option)
         found[key.strip()] = value.strip()
     return found
+
+
+def setting_changes(config: Iterable[str], unset: Iterable[str]) -> dict[str, str | None]:
+    """What `--config` and `--unset` change; None takes a key back to its default."""
+    changes: dict[str, str | None] = {**key_values(config, "--config")}
+    for key in unset:
+        if key in changes:
+            raise typer.BadParameter(f"{key!r} is set as well", param_hint="--unset")
+        changes[key] = None
+    return changes
 
 
 def parse_source(source: str, bootstrap: str) -> tuple[str, str]:

@@ -18,12 +18,14 @@ from ottla.cli.common import (
 from ottla.cli.output import print_each, print_list, print_table
 from ottla.cli.resets import (
     Execute,
+    OfTopics,
     ShiftBy,
     ToDatetime,
     ToEarliest,
     ToLatest,
     ToOffset,
     Topics,
+    forget_offsets,
     reset_offsets,
     reset_target,
 )
@@ -140,6 +142,32 @@ def reset(
         execute=execute,
         as_json=as_json,
     )
+
+
+@app.command()
+def forget(
+    name: Name,
+    topic: OfTopics = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    as_json: Json = False,
+) -> None:
+    """Delete the committed offsets of a group in some topics. Does not ask again.
+
+    No member may be subscribed to these topics.
+
+    \b
+    Examples:
+        ottla group forget billing --topic orders
+    """
+    topics = topic or []
+
+    async def work(admin: Admin) -> None:
+        known = await admin.list_group_offsets(name)
+        places = [(one.topic, one.partition) for one in known if one.topic in topics]
+        await admin.delete_group_offsets(name, places)
+
+    forget_offsets(name, topics, bootstrap, timeout, work, as_json=as_json)
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""Shared by `group reset` and `share-group reset`: the target, the plan, and printing it."""
+"""Shared by `group` and `share-group`: the target of a reset, its plan, and printing it."""
 
 from __future__ import annotations
 
@@ -23,6 +23,12 @@ Topics: TypeAlias = Annotated[
         metavar="NAME",
         help="Reset all partitions of this topic. May be repeated. "
         "[default: the partitions the group has offsets for]",
+    ),
+]
+OfTopics: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--topic", metavar="NAME", help="The topic whose offsets are deleted. May be repeated."
     ),
 ]
 ToEarliest: TypeAlias = Annotated[
@@ -104,6 +110,25 @@ def reset_offsets(
         return moves
 
     _print_moves(name, with_admin(bootstrap, within, command), executed=execute, as_json=as_json)
+
+
+def forget_offsets(
+    name: str,
+    topics: Sequence[str],
+    bootstrap: str,
+    within: float,
+    forget: Callable[[Admin], Awaitable[None]],
+    *,
+    as_json: bool,
+) -> None:
+    """Delete a group's offsets in some topics, and say so."""
+    if not topics:
+        raise typer.BadParameter("name the topic whose offsets go", param_hint="--topic")
+    with_admin(bootstrap, within, forget)
+    if as_json:
+        print_json({"name": name, "forgotten": list(topics)})
+    else:
+        typer.echo(f"{name} has no offsets in {', '.join(topics)} any more")
 
 
 def _print_moves(name: str, moves: Sequence[OffsetMove], *, executed: bool, as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""`ottla share-group ...`: list, describe, reset, delete share groups, redrive their letters."""
+"""`ottla share-group ...`: list, describe, alter, reset, delete share groups, redrive letters."""
 
 from __future__ import annotations
 
@@ -12,19 +12,23 @@ from ottla.cli.common import (
     Bootstrap,
     Json,
     Timeout,
+    Unset,
     delete_named,
+    setting_changes,
     with_admin,
 )
-from ottla.cli.output import print_each, print_list, print_table
+from ottla.cli.output import print_each, print_json, print_list, print_table
 from ottla.cli.redrive import redrive
 from ottla.cli.resets import (
     Execute,
+    OfTopics,
     ShiftBy,
     ToDatetime,
     ToEarliest,
     ToLatest,
     ToOffset,
     Topics,
+    forget_offsets,
     reset_offsets,
     reset_target,
 )
@@ -37,7 +41,7 @@ if TYPE_CHECKING:
     Described: TypeAlias = tuple[ShareGroupDescription, list[ShareGroupOffset]]
 
 app = typer.Typer(
-    help="List, describe, reset, delete and redrive share groups.", no_args_is_help=True
+    help="List, describe, alter, reset, delete and redrive share groups.", no_args_is_help=True
 )
 
 _PARTITION_COLUMNS = (
@@ -141,6 +145,62 @@ def reset(
         execute=execute,
         as_json=as_json,
     )
+
+
+@app.command()
+def alter(
+    name: Name,
+    config: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--config", metavar="KEY=VALUE", help="A setting of the group. May be repeated."
+        ),
+    ] = None,
+    unset: Unset = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    as_json: Json = False,
+) -> None:
+    """Change settings of a share group; other settings stay.
+
+    \b
+    Examples:
+        ottla share-group alter orders-workers --config share.record.lock.duration.ms=60000
+        ottla share-group alter orders-workers --config errors.deadletterqueue.topic.name=dlq.orders
+        ottla share-group alter orders-workers --unset share.delivery.count.limit
+    """
+    changes = setting_changes(config or (), unset or ())
+    if not changes:
+        raise typer.BadParameter("give --config or --unset")
+    with_admin(bootstrap, timeout, lambda admin: admin.alter_configs("group", name, changes))
+    if as_json:
+        print_json({"name": name, "altered": True})
+    else:
+        typer.echo(f"altered share group {name}")
+
+
+@app.command()
+def forget(
+    name: Name,
+    topic: OfTopics = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    as_json: Json = False,
+) -> None:
+    """Delete what a share group has settled in some topics. Does not ask again.
+
+    The group must have no members. It then starts there by its setting share.auto.offset.reset.
+
+    \b
+    Examples:
+        ottla share-group forget orders-workers --topic orders
+    """
+    topics = topic or []
+
+    async def work(admin: Admin) -> None:
+        await admin.delete_share_group_offsets(name, topics)
+
+    forget_offsets(name, topics, bootstrap, timeout, work, as_json=as_json)
 
 
 @app.command()

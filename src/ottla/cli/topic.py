@@ -12,8 +12,10 @@ from ottla.cli.common import (
     Bootstrap,
     Json,
     Timeout,
+    Unset,
     delete_named,
     key_values,
+    setting_changes,
     with_admin,
 )
 from ottla.cli.output import print_each, print_json, print_list, print_table, topic_id_text
@@ -166,12 +168,7 @@ def alter(
         ),
     ] = None,
     config: Configs = None,
-    unset: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--unset", metavar="KEY", help="Reset this setting to its default. May be repeated."
-        ),
-    ] = None,
+    unset: Unset = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = DEFAULT_TIMEOUT,
     as_json: Json = False,
@@ -183,11 +180,7 @@ def alter(
         ottla topic alter orders --partitions 12
         ottla topic alter orders --config retention.ms=86400000 --unset cleanup.policy
     """
-    changes: dict[str, str | None] = {**key_values(config or (), "--config")}
-    for key in unset or ():
-        if key in changes:
-            raise typer.BadParameter(f"{key!r} is set as well", param_hint="--unset")
-        changes[key] = None
+    changes = setting_changes(config or (), unset or ())
     if partitions is None and not changes:
         raise typer.BadParameter("give --partitions, --config or --unset")
 

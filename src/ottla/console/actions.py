@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 ENCODINGS: Final = ("text", "json", "base64", "null")
 MAX_HEADERS: Final = 100
+MOST_COPIED: Final = 512 * 1024
+"""Bytes of a record that a form is filled with: escaped they are at most three times as many."""
 TARGETS: Final = ("earliest", "latest", "offset", "shift", "time")
 
 
@@ -57,6 +59,76 @@ def headers(text: str) -> list[tuple[str, bytes | None]]:
     if len(found) > MAX_HEADERS:
         raise Refused(400, f"At most {MAX_HEADERS} headers.")
     return found
+
+
+def settings(text: str) -> dict[str, str]:
+    """Lines of `key=value`."""
+    found: dict[str, str] = {}
+    for line in filter(None, (one.strip() for one in text.splitlines())):
+        key, equals, value = line.partition("=")
+        if not equals or not key.strip():
+            raise Refused(400, "A setting is a line such as retention.ms=86400000.")
+        found[key.strip()] = value.strip()
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class FilledIn:
+    """What the form of a record begins with."""
+
+    key: str = ""
+    key_as: str = "text"
+    value: str = ""
+    value_as: str = "text"
+    headers: str = ""
+    partition: str = ""
+    left_out: int = 0
+    """Headers that a line of text cannot hold."""
+
+
+NO_RECORD: Final = FilledIn()
+
+
+def filled_in(
+    key: bytes | None,
+    value: bytes | None,
+    pairs: Sequence[tuple[str, bytes | None]],
+    partition: int,
+) -> FilledIn:
+    """The form that would produce this record again."""
+    if len(key or b"") + len(value or b"") > MOST_COPIED:
+        raise Refused(
+            413, f"The record is larger than {MOST_COPIED:,} bytes, more than a form takes."
+        )
+    lines = [line for name, raw in pairs if (line := _header_line(name, raw)) is not None]
+    shown_key, shown_value = _typed(key), _typed(value)
+    return FilledIn(
+        *shown_key, *shown_value, "\n".join(lines), str(partition), len(pairs) - len(lines)
+    )
+
+
+def _typed(data: bytes | None) -> tuple[str, str]:
+    """Text as it is typed, and how it is to be read."""
+    if data is None:
+        return "", "null"
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        text = "\r"
+    # A browser makes every end of a line the same, and leaves a first empty one out.
+    if "\r" in text or "\0" in text or text.startswith("\n"):
+        return base64.b64encode(data).decode(), "base64"
+    return text, "text"
+
+
+def _header_line(name: str, raw: bytes | None) -> str | None:
+    line = None if raw is None else f"{name}: {raw.decode('utf-8', 'replace')}"
+    if line is None:
+        return None
+    try:
+        return line if headers(line) == [(name, raw)] else None
+    except Refused:
+        return None
 
 
 async def produce(
@@ -112,13 +184,13 @@ def preview(moves: Sequence[OffsetMove]) -> Preview:
     )
 
 
-def signed(secret: bytes, group: str, moves: Sequence[OffsetMove]) -> str:
+def signed(secret: bytes, sort: str, group: str, moves: Sequence[OffsetMove]) -> str:
     """The moves for a form: applied as previewed, or not at all."""
     rows = [[one.topic, one.partition, one.before, one.after] for one in moves]
-    return sealed(secret, "group", group, rows)
+    return sealed(secret, sort, group, rows)
 
 
-def verified(secret: bytes, group: str, text: str) -> Mapping[tuple[str, int], int]:
+def verified(secret: bytes, sort: str, group: str, text: str) -> Mapping[tuple[str, int], int]:
     """The new offsets of signed moves; raises if they are not ours, or of another group."""
-    moves = opened(secret, "group", group, text)
+    moves = opened(secret, sort, group, text)
     return {(topic, partition): after for topic, partition, _, after in moves}

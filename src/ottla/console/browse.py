@@ -8,6 +8,7 @@ timestamp. Within a page records are merged by time, without changing the order 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +19,11 @@ from ottla.client.reader.rows import decode_records
 from ottla.client.reader.types import Timestamp
 from ottla.console.paging import READ_AT_ONCE, Making, Part
 from ottla.console.query import BadPlace, Bounds, Start
+from ottla.console.views.messages import Batch
+from ottla.wire.compression import Codec
+from ottla.wire.errors import WireError
+from ottla.wire.schema.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.wire.selection import each_batch
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -28,7 +34,12 @@ if TYPE_CHECKING:
     from ottla.console.decode.reading import Decoder
     from ottla.console.query import Budget, Cut, Query
     from ottla.console.views.messages import Message, MessagesPage, Scan
+    from ottla.wire.batch import RecordBatch
+    from ottla.wire.schema.fetch import FetchResponse, PartitionData
 
+LAST_WITH_NAMES: Final = 12
+"""From version 13 on Fetch speaks of topic ids."""
+CODECS: Final = {int(one): one.name.lower() for one in Codec}
 PREFETCH: Final = 1024 * 1024
 """Bytes that are read ahead: more than a page needs, and little enough to throw away."""
 
@@ -117,6 +128,15 @@ class Browser:
             max_wait=0.05,
         )
 
+    async def batch(self, topic: str, partition: int, offset: int) -> Batch | None:
+        """The batch that holds an offset; None if the cluster does not give it out."""
+        row = await fetch_one(self._client, TopicPartition(topic, partition), offset, 1)
+        with suppress(WireError):
+            for one in each_batch(row.records or b"", partial_tail=True):
+                if one.base_offset <= offset <= one.last_offset:
+                    return _described(one)
+        return None
+
     async def span(self, query: Query) -> tuple[Cut, Cut]:
         """From where to where a forward read of the query goes; "newest" means all of it."""
         bounds = await self.bounds(query)
@@ -183,6 +203,30 @@ class Browser:
             else:
                 marked.append(one)
         return tuple(marked)
+
+
+async def fetch_one(client: Client, key: TopicPartition, offset: int, most: int) -> PartitionData:
+    """Fetch from one partition: one batch at least, and so many bytes at most."""
+    asked = FetchPartition(key.partition, fetch_offset=offset, partition_max_bytes=most)
+    answer: FetchResponse = await client.send(
+        FetchRequest(max_bytes=most, topics=[FetchTopic(key.topic, partitions=[asked])]),
+        to=key,
+        max_version=LAST_WITH_NAMES,
+    )
+    return answer.responses[0].partitions[0]
+
+
+def _described(batch: RecordBatch) -> Batch:
+    has_producer = batch.producer_id >= 0
+    return Batch(
+        first=batch.base_offset,
+        last=batch.last_offset,
+        size=batch.size,
+        codec=CODECS.get(batch.codec, f"codec {batch.codec}"),
+        producer=f"{batch.producer_id}/{batch.producer_epoch}" if has_producer else "",
+        is_transactional=batch.is_transactional,
+        leader_epoch=batch.partition_leader_epoch,
+    )
 
 
 def _ranges(messages: Sequence[Message]) -> dict[int, tuple[int, int]]:

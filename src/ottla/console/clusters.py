@@ -19,7 +19,7 @@ from ottla.client.errors import ClientError, UnsupportedApi, check
 from ottla.client.security import PLAINTEXT, Security
 from ottla.clock import SYSTEM, Clock
 from ottla.console.attention import Attention, attention
-from ottla.console.browse import Browser
+from ottla.console.browse import Browser, fetch_one
 from ottla.console.budget import TICK_S
 from ottla.console.data import ClusterAnswer, LogDir
 from ottla.console.findings import DEFAULTS, Thresholds
@@ -46,13 +46,6 @@ from ottla.tables.errors import BadPointer
 from ottla.tables.pointer import Pointer, decode_pointer
 from ottla.wire.errors import WireError
 from ottla.wire.records import iter_records
-from ottla.wire.schema.fetch import (
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-    FetchTopic,
-    PartitionData,
-)
 from ottla.wire.schema.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -95,8 +88,6 @@ MOST_UNPACKED: Final = 16 << 20
 """Bytes of the one batch that is unpacked for a timestamp."""
 STATE_FETCH: Final = 256 << 10
 """Bytes of the state topic in one answer: some milliseconds of the loop."""
-LAST_WITH_NAMES: Final = 12
-"""From version 13 on Fetch speaks of topic ids."""
 LATEST: Final = -1
 EARLIEST: Final = -2
 
@@ -332,7 +323,7 @@ class AdminSource:
         while at < end:
             if left <= 0 or clock() > until:
                 return False
-            row = await self._fetch(place, at, STATE_FETCH)
+            row = await fetch_one(self._client, place, at, STATE_FETCH)
             check(row.error_code, f"read {place}")
             batches = list(each_batch(row.records or b"", partial_tail=True))
             if not batches:
@@ -357,20 +348,10 @@ class AdminSource:
         return found
 
     async def _stamp(self, key: TopicPartition, offset: int) -> int | None:
-        row = await self._fetch(key, offset, 1)
+        row = await fetch_one(self._client, key, offset, 1)
         if row.error_code or not row.records:
             return None
         return first_timestamp(row.records, offset)
-
-    async def _fetch(self, key: TopicPartition, offset: int, most: int) -> PartitionData:
-        """One batch at least, and so many bytes at most."""
-        asked = FetchPartition(key.partition, fetch_offset=offset, partition_max_bytes=most)
-        answer: FetchResponse = await self._client.send(
-            FetchRequest(max_bytes=most, topics=[FetchTopic(key.topic, partitions=[asked])]),
-            to=key,
-            max_version=LAST_WITH_NAMES,
-        )
-        return answer.responses[0].partitions[0]
 
 
 def first_timestamp(fetched: Records, offset: int) -> int | None:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ottla.console.rights import Change
     from ottla.console.subjects import Change as SubjectChange
 
+_GROUPS: Final = {"group": "group", "queue": "share-group"}
 _KINDS: Final = {"user": "user", "client-id": "client", "ip": "ip"}
 
 
@@ -33,6 +34,9 @@ class Commands:
     def topics(self) -> str:
         return self._line("topic list")
 
+    def create_topic(self) -> str:
+        return self._line("topic create", "TOPIC", options=("--partitions", "N"))
+
     def topic(self, topic: str) -> str:
         return self._line("topic describe", topic)
 
@@ -46,17 +50,27 @@ class Commands:
     def produce(self, topic: str) -> str:
         return self._line("produce", topic)
 
-    def set_config(self, topic: str) -> str:
-        return self._line("topic alter", topic, options=("--config", "KEY=VALUE"))
+    def config(self, of: str, name: str, key: str = "KEY", value: str | None = "VALUE") -> str:
+        """Of a topic, or of a queue (`group`)."""
+        change = ("--unset", key) if value is None else ("--config", f"{key}={value}")
+        return self._line(
+            f"{'topic' if of == 'topic' else 'share-group'} alter", name, options=change
+        )
+
+    def add_partitions(self, topic: str) -> str:
+        return self._line("topic alter", topic, options=("--partitions", "N"))
 
     def delete_topic(self, topic: str) -> str:
         return self._line("topic delete", topic)
 
-    def reset(self, group: str) -> str:
-        return self._line("group reset", group, options=("--to-earliest",))
+    def reset(self, sort: str, group: str) -> str:
+        return self._line(f"{_GROUPS[sort]} reset", group, options=("--to-earliest",))
 
-    def delete_group(self, group: str) -> str:
-        return self._line("group delete", group)
+    def forget(self, sort: str, group: str) -> str:
+        return self._line(f"{_GROUPS[sort]} forget", group, options=("--topic", "TOPIC"))
+
+    def delete_group(self, sort: str, group: str) -> str:
+        return self._line(f"{_GROUPS[sort]} delete", group)
 
     def groups(self) -> str:
         return self._line("group list")
@@ -143,6 +157,12 @@ class Commands:
 
     def drain(self, node: int, *more: str) -> str:
         return self._line("cluster drain", str(node), options=more)
+
+    def move(self, node: int) -> str:
+        return self._line("cluster move", "TOPIC:PARTITION", str(node))
+
+    def balance(self) -> str:
+        return self._line("cluster move", options=("--balance",))
 
     def tables(self) -> str:
         return self._line("table status")

@@ -68,23 +68,22 @@ class Links:
     def raw(self, topic: str, partition: int, offset: int) -> str:
         return self._page("topics", topic, "messages", str(partition), str(offset), "raw")
 
-    def produce(self, topic: str) -> str:
-        return self._page("topics", topic, "produce")
+    def produce(self, topic: str, **query: object) -> str:
+        return self._page("topics", topic, "produce", **query)
 
-    def set_config(self, topic: str) -> str:
-        return self._page("topics", topic, "configs")
+    def configs(self, of: str, name: str, step: str) -> str:
+        """`preview` or `apply` of a setting of a topic, or of a queue (`group`)."""
+        return self._page("topics" if of == "topic" else "queues", name, "configs", step)
 
     def delete_topic(self, topic: str) -> str:
         return self._page("topics", topic, "delete")
 
-    def reset_preview(self, group: str) -> str:
-        return self._page("groups", group, "reset-preview")
+    def add_partitions(self, topic: str) -> str:
+        return self._page("topics", topic, "partitions")
 
-    def reset(self, group: str) -> str:
-        return self._page("groups", group, "reset")
-
-    def delete_group(self, group: str) -> str:
-        return self._page("groups", group, "delete")
+    def offsets(self, sort: str, name: str, step: str) -> str:
+        """What is done with the offsets of a `group` or a `queue`."""
+        return self._page(f"{sort}s", name, step)
 
     def tail(self, topic: str, **query: object) -> str:
         return self._page("topics", topic, "tail", **query)
@@ -130,8 +129,9 @@ class Links:
         """The same of schemas."""
         return self._page("schemas", "change", step)
 
-    def drain(self) -> str:
-        return self._page("nodes", "drain")
+    def nodes(self, step: str) -> str:
+        """`drain`, `move` or `elect`."""
+        return self._page("nodes", step)
 
     def transaction(self, name: str) -> str:
         return self._page("transactions", name)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ottla.console.views.pipelines import PipelinePage
-    from ottla.console.views.queue import WindowView
+    from ottla.console.views.queue import Past, WindowView
     from ottla.console.views.tier import TierRow
 
 LIST_TEXT: Final = 400
@@ -80,9 +80,22 @@ def spark(values: Sequence[float | None], label: str) -> Markup:
     return Markup(svg_line.spark(values, text.name(label)))
 
 
+def chart(values: Sequence[float | None], label: str) -> Markup:
+    """A line as wide as the page; nothing while fewer than two values are known."""
+    if sum(one is not None for one in values) < 2:
+        return Markup("")
+    return Markup(svg_line.chart(values, text.name(label, 200)))
+
+
 def window(view: WindowView, number: int = 0) -> Markup:
     """The picture of a window; `number` keeps several on a page apart."""
     return Markup(svg_window.window(view, f"w{number}"))
+
+
+def past_window(past: Past, limit: int) -> Markup:
+    """The picture of a window as it was."""
+    label = f"the window {figures.duration(past.ago_s)} ago: offsets {past.start:,} to {past.end:,}"
+    return Markup(svg_window.strips(past.columns, limit, label, "past"))
 
 
 def tier_strip(row: TierRow) -> Markup:
@@ -125,8 +138,10 @@ class Renderer:
         }
         self._env.globals |= {
             "spark": spark,
+            "chart": chart,
             "window": window,
             "legend": legend,
+            "past_window": past_window,
             "tier_strip": tier_strip,
             "graph": graph,
         }

@@ -9,6 +9,7 @@ from starlette.routing import Route
 from ottla.console.api import routes as api
 from ottla.console.pages import (
     changes,
+    configs,
     details,
     doctor,
     files,
@@ -17,6 +18,7 @@ from ottla.console.pages import (
     messages,
     nodes,
     pipelines,
+    resets,
     schemas,
     searches,
     security,
@@ -37,6 +39,7 @@ def all_routes() -> list[Route]:
         *api.routes(),
         Route("/c/{cluster}/", lists.overview_page),
         Route("/c/{cluster}/topics", lists.topics_page),
+        Route("/c/{cluster}/topics", changes.create_topic, methods=["POST"]),
         Route("/c/{cluster}/groups", lists.groups_page),
         Route("/c/{cluster}/queues", lists.queues_page),
         Route("/c/{cluster}/transactions", transactions.transactions_page),
@@ -45,6 +48,8 @@ def all_routes() -> list[Route]:
         Route("/c/{cluster}/transactions/hanging/abort", transactions.abort, methods=["POST"]),
         Route("/c/{cluster}/nodes", nodes.nodes_page),
         Route("/c/{cluster}/nodes/drain", nodes.drain, methods=["POST"]),
+        Route("/c/{cluster}/nodes/move", nodes.move, methods=["POST"]),
+        Route("/c/{cluster}/nodes/elect", nodes.elect, methods=["POST"]),
         Route("/c/{cluster}/tier", tier.tier_page),
         Route("/c/{cluster}/tables", tables.tables_page),
         Route("/c/{cluster}/tables/{topic}", tables.table_page),
@@ -68,16 +73,30 @@ def all_routes() -> list[Route]:
         Route(f"{_TOPIC}/search", searches.search_stream),
         Route(f"{_TOPIC}/produce", changes.produce_form),
         Route(f"{_TOPIC}/produce", changes.produce, methods=["POST"]),
-        Route(f"{_TOPIC}/configs", changes.set_config, methods=["POST"]),
+        Route(f"{_TOPIC}/configs/preview", configs.preview, methods=["POST"]),
+        Route(f"{_TOPIC}/configs/apply", configs.apply, methods=["POST"]),
+        Route(f"{_TOPIC}/partitions", changes.add_partitions, methods=["POST"]),
         Route(f"{_TOPIC}/delete", changes.delete_topic, methods=["POST"]),
         Route("/c/{cluster}/groups/{group}", details.group_page),
-        Route(f"{_GROUP}/reset-preview", changes.reset_preview, methods=["POST"]),
-        Route(f"{_GROUP}/reset", changes.reset, methods=["POST"]),
-        Route(f"{_GROUP}/delete", changes.delete_group, methods=["POST"]),
+        *_offsets(_GROUP),
         Route(_QUEUE, details.queue_page),
         Route(f"{_QUEUE}/letters", letters.letters_page),
         Route(f"{_QUEUE}/letters/redrive-preview", letters.redrive_preview, methods=["POST"]),
         Route(f"{_QUEUE}/letters/redrive", letters.redrive, methods=["POST"]),
         Route(f"{_QUEUE}/letters/stop", letters.stop, methods=["POST"]),
+        Route(f"{_QUEUE}/configs/preview", configs.preview, methods=["POST"]),
+        Route(f"{_QUEUE}/configs/apply", configs.apply, methods=["POST"]),
+        *_offsets(_QUEUE),
         Route(f"{_QUEUE}/{{topic}}/{{partition}}", details.window_page),
     ]
+
+
+def _offsets(path: str) -> list[Route]:
+    """Changes that groups and queues have in common."""
+    steps = {
+        "reset-preview": resets.preview,
+        "reset": resets.reset,
+        "forget": resets.forget,
+        "delete": resets.delete,
+    }
+    return [Route(f"{path}/{step}", work, methods=["POST"]) for step, work in steps.items()]

@@ -257,6 +257,13 @@ class Sampler:
             if behind is not None:
                 by_topic.setdefault(key.topic, []).append(behind)
         self._record_lag("group", name, {key: worst(some) for key, some in by_topic.items()}, now)
+        self._record_taken("group", name, stamped.value, now)
+
+    def _record_taken(self, kind: str, name: str, keys: Iterable[TopicPartition], now: int) -> None:
+        kept = [self._offsets.get((name, key)) for key in keys]
+        rates = [one[2] for one in kept if one is not None and one[2] is not None]
+        if rates:
+            self.history.add((kind, name, "taken_per_s"), sum(rates), now)
 
     def _record_queue(self, look: Look, name: str, now: int) -> None:
         stamped = look.data.shares.get(name)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import ipaddress
+import math
 import re
 import tomllib
 from dataclasses import dataclass, field, fields, replace
@@ -40,6 +41,7 @@ FORMATS: Final = ("auto", "json", "text", "hex", "msgpack", "registry")
 _LISTENER: Final = re.compile(r"(https?)://(\[[0-9A-Fa-f:.]+\]|[^:\[\]/\s]+):([0-9]{1,5})/?")
 _HEADER: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_TRACE_URL: Final = re.compile(r"https?://[^\s\"'<>]*\{trace_id\}[^\s\"'<>]*")
 
 
 class BadSetting(OttlaError, ValueError):
@@ -114,6 +116,12 @@ class Settings:
     history_max_mib: int = 128
     state: str = ""
     """Directory of files of our own."""
+    price_remote_gb_month: float = 0.023
+    price_local_gb_month: float = 0.08
+    currency: str = "USD"
+    """Of the two prices, by which the page Tier tells what storage costs, about."""
+    trace_url: str = ""
+    """Where traces are shown, with `{trace_id}` in it: the header traceparent links there."""
     metrics_names: str = "ottla"
     """Of `/metrics`: ours, or those of kafka_exporter where it has them."""
     clusters: tuple[ClusterSettings, ...] = field(default=())
@@ -289,6 +297,11 @@ def _check(settings: Settings) -> None:
         value = getattr(settings, key)
         if value not in known:
             raise BadSetting(f"{key} is one of {', '.join(known)}, not {value!r:.80}")
+    if settings.trace_url and not _TRACE_URL.fullmatch(settings.trace_url):
+        raise BadSetting(
+            "trace_url is a URL with {trace_id} in it, such as https://traces/trace/{trace_id}, "
+            f"not {settings.trace_url!r:.80}"
+        )
     _check_auth(settings)
     for key, least in LEAST.items():
         if getattr(settings, key) < least:
@@ -448,6 +461,8 @@ def _from_text(key: str, text: str, where: str) -> object:
             return int(text)
         except ValueError:
             raise BadSetting(f"{where} is a number, not {text!r:.80}") from None
+    if kind == "float":
+        return _price(key, text, where)
     if kind == "tuple[str, ...]":
         return tuple(part.strip() for part in text.split(",") if part.strip())
     return text
@@ -457,11 +472,23 @@ def _typed(key: str, value: object, where: str) -> object:
     kind = _TOP[key].type
     if kind == "tuple[str, ...]":
         return tuple(_texts(value, key, where))
+    if kind == "float":
+        return _price(key, value, where)
     wanted = {"bool": bool, "int": int, "str": str}[str(kind)]
     if type(value) is not wanted:
         words = {bool: "true or false", int: "a whole number", str: "a text in quotes"}
         raise BadSetting(f"{where}: {key} is {words[wanted]}, not {value!r:.80}")
     return value
+
+
+def _price(key: str, value: object, where: str) -> float:
+    try:
+        found = float(value) if isinstance(value, (str, int, float)) else math.nan
+    except ValueError:
+        found = math.nan
+    if isinstance(value, bool) or not 0 <= found < math.inf:
+        raise BadSetting(f"{where}: {key} is a number such as 0.023, not {value!r:.80}")
+    return found
 
 
 def _text(value: object, key: str, where: str) -> str:

@@ -31,6 +31,7 @@ from ottla.client.errors import (
 from ottla.console.capabilities import ONLY_OTTLA
 from ottla.console.data import Data, Ends, Stamped
 from ottla.console.missing import Missing, missing
+from ottla.console.replay import Replay
 from ottla.metadata.names import PIPELINES_TOPIC, POINTER_TOPIC
 from ottla.wire.error_codes import ErrorCode
 
@@ -154,10 +155,12 @@ class Snapshot:
     def __init__(self, name: str, bootstrap: str, source: Source, clock: Clock) -> None:
         self.data = Data(name, bootstrap)
         self.source = source
+        self.replay = Replay()
         self._clock = clock
         self._wanted: dict[Kind, int] = {}
         self._under_way: dict[object, asyncio.Future[None]] = {}
         self._not_before: dict[object, int] = {}
+        self._doubted: dict[Kind, int] = {}
 
     # -- kinds -------------------------------------------------------------------------------------
 
@@ -208,6 +211,24 @@ class Snapshot:
         changes: dict[str, Any] = {kind.value[0]: replace(stamped, at_ms=None)}
         self.data = replace(self.data, **changes)
 
+    def doubt(self, kind: Kind) -> None:
+        """Something is not in it that somebody asks for: it may be new, so ask again.
+
+        At most once a second, whatever people ask for.
+        """
+        now = self._clock.monotonic_ms()
+        if now - self._doubted.get(kind, -PAUSE) >= PAUSE:
+            self._doubted[kind] = now
+            self.forget(kind)
+
+    def forget_group(self, name: str) -> None:
+        """A group or queue was changed just now: ask again for its offsets and members."""
+        changes: dict[str, Any] = {
+            kind: {key: one for key, one in getattr(self.data, kind).items() if key != name}
+            for kind in ("committed", "members", "shares", "share_members", "windows")
+        }
+        self.data = replace(self.data, **changes)
+
     def _same_cluster(self, found: ClusterAnswer) -> None:
         """Another cluster behind the name: nothing of the old one is shown as the new one's."""
         before = self.data.cluster.value
@@ -253,7 +274,9 @@ class Snapshot:
         """Who holds which record of a share group."""
 
         async def work() -> None:
-            self._put("windows", group, await self.source.windows(group))
+            found = await self.source.windows(group)
+            self._put("windows", group, found)
+            self.replay.add(group, found, self._clock.monotonic_ms())
 
         def refused(error: ClientError) -> None:
             needs = f"Describe on group {group!r}"

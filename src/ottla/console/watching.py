@@ -142,15 +142,27 @@ class Watched:
         await self.tier.close()
         await self.cluster.close()
 
-    async def fresh(self, *kinds: Kind, watch: Iterable[TopicPartition | str] = ()) -> None:
-        """Somebody looks at these: have answers that are not too old."""
+    async def fresh(
+        self,
+        *kinds: Kind,
+        then: Iterable[Kind] = (),
+        watch: Iterable[TopicPartition | str] = (),
+    ) -> None:
+        """Somebody looks at these: have answers that are not too old.
+
+        `then` are figures that may follow: the page does not wait long for the first of them.
+        """
         self._last_asked = self._clock.monotonic()
-        self.snapshot.want(*kinds)
+        follow = tuple(then)
+        self.snapshot.want(*kinds, *follow)
         self.cluster.sampler.watch(watch)
         self._asked.set()
         data = self.snapshot.data
         is_known = all(getattr(data, kind.value[0]).at_ms is not None for kind in kinds)
-        await self._wait(self.snapshot.refresh(*kinds), is_known)
+        await asyncio.gather(
+            self._wait(self.snapshot.refresh(*kinds), is_known),
+            self._wait(self.snapshot.refresh(*follow), is_known=True),
+        )
         if not self._ticked:
             self._ticked = True
             await self._wait(self.cluster.tick(), is_known=True)

@@ -363,10 +363,20 @@ class Admin(Twin[AsyncAdmin]):
         return self._run(self._async.delete_records(before))
 
     def describe_configs(
-        self, kind: ConfigKind, name: str, keys: Iterable[str] | None = None
+        self,
+        kind: ConfigKind,
+        name: str,
+        keys: Iterable[str] | None = None,
+        *,
+        documentation: bool = False,
     ) -> list[ConfigEntry]:
-        """The settings of a topic, a broker (by its id) or a group, by name."""
-        return self._run(self._async.describe_configs(kind, name, keys))
+        """The settings of a topic, a broker (by its id) or a group, by name.
+
+        With `documentation` each has the broker's text about it.
+        """
+        return self._run(
+            self._async.describe_configs(kind, name, keys, documentation=documentation)
+        )
 
     def alter_configs(
         self,

@@ -518,3 +518,18 @@ async def test_case_52_a_window_is_asked_for_once_a_second() -> None:
         await asyncio.gather(*(cluster.snapshot.refresh_windows("warehouse") for _ in range(3)))
         source.clock.advance(100)
     assert source.asked.count(("windows", 1)) == 4
+
+
+async def test_what_is_new_is_asked_for_at_once_but_once_a_second() -> None:
+    source = shop()
+    cluster = source.cluster_of()
+    await cluster.snapshot.refresh(Kind.CLUSTER)
+    asked = source.asked.count(("cluster", 1))
+    for _ in range(5):
+        cluster.snapshot.doubt(Kind.CLUSTER)
+        await cluster.snapshot.refresh(Kind.CLUSTER)
+    assert source.asked.count(("cluster", 1)) == asked + 1
+    source.clock.advance(1_000)
+    cluster.snapshot.doubt(Kind.CLUSTER)
+    await cluster.snapshot.refresh(Kind.CLUSTER)
+    assert source.asked.count(("cluster", 1)) == asked + 2

@@ -36,16 +36,26 @@ class ConfigCalls(AdminBase):
     """Describe and alter settings."""
 
     async def describe_configs(
-        self, kind: ConfigKind, name: str, keys: Iterable[str] | None = None
+        self,
+        kind: ConfigKind,
+        name: str,
+        keys: Iterable[str] | None = None,
+        *,
+        documentation: bool = False,
     ) -> list[ConfigEntry]:
-        """The settings of a topic, a broker (by its id) or a group, by name."""
+        """The settings of a topic, a broker (by its id) or a group, by name.
+
+        With `documentation` each has the broker's text about it.
+        """
         target = _served_by(kind, name)
+        arguments.flag("documentation", documentation)
         asked = None if keys is None else arguments.texts("keys", keys)
         resource = DescribeConfigsResource(_RESOURCE_TYPES[kind], name, asked)
 
         async def attempt() -> list[ConfigEntry]:
             answer: DescribeConfigsResponse = await self._client.send(
-                DescribeConfigsRequest([resource]), to=target
+                DescribeConfigsRequest([resource], include_documentation=documentation),
+                to=target,
             )
             result = answer.results[0]
             what = f"describe the configuration of {kind} {name!r}"
@@ -57,6 +67,7 @@ class ConfigCalls(AdminBase):
                     _source(one.config_source),
                     one.read_only,
                     one.is_sensitive,
+                    one.documentation or "",
                 )
                 for one in sorted(result.configs, key=lambda one: one.name)
             ]

@@ -39,6 +39,8 @@ from ottla.wire.schema.unregister_broker import UnregisterBrokerRequest, Unregis
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from ottla.client.cluster.view import Partition
+
 _PREFERRED: Final = 0
 _UNCLEAN: Final = 1
 # Of our broker's tag; another broker does not send it.
@@ -210,6 +212,17 @@ class NodeCalls(AdminBase):
             }
 
         return await self._client.retry(attempt)
+
+
+def led_by(partition: Partition, node: int) -> list[int]:
+    """The replicas of a partition if this node led it.
+
+    It takes the place of the leader unless it was among the replicas.
+    """
+    old = list(partition.replicas)
+    if node not in old:
+        old.remove(partition.leader if partition.leader in old else old[0])
+    return [node, *(one for one in old if one != node)]
 
 
 def _described(broker: DescribeClusterBroker) -> NodeDescription:

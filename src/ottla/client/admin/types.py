@@ -49,6 +49,8 @@ class ConfigEntry:
     source: ConfigSource
     read_only: bool
     sensitive: bool
+    documentation: str = ""
+    """Only if it was asked for, and the broker tells it."""
 
     @property
     def is_default(self) -> bool:

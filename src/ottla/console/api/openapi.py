@@ -40,6 +40,7 @@ from ottla.console.views import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ottla.console.api.changes import Changed
     from ottla.console.api.routes import Served
 
 Schema: TypeAlias = "dict[str, Any]"
@@ -54,6 +55,10 @@ PROBLEM: Final = {
         "title": {"type": "string", "description": "A sentence that says what to do."},
         "detail": {"type": "string"},
     },
+}
+_PROBLEM_ANSWER: Final = {
+    "description": "A sentence that says what is wrong and what to do.",
+    "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}},
 }
 _MISSING: Final = {
     "type": "object",
@@ -83,10 +88,10 @@ _NAMES: Final[dict[str, Any]] = {
 } | {"datetime": datetime}  # fmt: skip
 
 
-def document(served: Sequence[Served]) -> Schema:
+def document(served: Sequence[Served], changed: Sequence[Changed]) -> Schema:
     """The description of all routes."""
     schemas = _Schemas()
-    paths = {
+    paths: Schema = {
         one.path: {
             "get": {
                 "summary": one.summary,
@@ -96,24 +101,45 @@ def document(served: Sequence[Served]) -> Schema:
                 ],
                 "responses": {
                     "200": {"description": one.summary, "content": _content(one, schemas)},
-                    "default": {
-                        "description": "A sentence that says what is wrong and what to do.",
-                        "content": {
-                            "application/problem+json": {
-                                "schema": {"$ref": "#/components/schemas/Problem"}
-                            }
-                        },
-                    },
+                    "default": _PROBLEM_ANSWER,
                 },
             }
         }
         for one in served
     }
+    for change in changed:
+        paths.setdefault(change.path, {})["post"] = _change(change)
     return {
         "openapi": "3.1.0",
         "info": {"title": "Ottla console", "version": VERSION},
         "paths": paths,
         "components": {"schemas": {"Problem": PROBLEM, **dict(sorted(schemas.made.items()))}},
+    }
+
+
+def _change(one: Changed) -> Schema:
+    dry = {"type": "boolean", "default": True, "description": "false: do it."}
+    keys = {name: {"description": words} for name, words in one.keys}
+    body = {"type": "object", "properties": {**keys, "dry_run": dry}, "additionalProperties": False}
+    return {
+        "summary": one.summary,
+        "parameters": _path_parameters(one.path),
+        "requestBody": {"required": True, "content": {"application/json": {"schema": body}}},
+        "responses": {
+            "200": {
+                "description": "What was done, or with `dry_run` what would be.",
+                "content": {
+                    "application/json": {
+                        "schema": {
+                            "type": "object",
+                            "required": ["dry_run"],
+                            "properties": {"dry_run": {"type": "boolean"}},
+                        }
+                    }
+                },
+            },
+            "default": _PROBLEM_ANSWER,
+        },
     }
 
 

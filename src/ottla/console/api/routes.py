@@ -12,6 +12,8 @@ import msgspec
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from ottla.console.api.changes import CHANGED
+from ottla.console.api.changes import routes as change_routes
 from ottla.console.api.openapi import document
 from ottla.console.api.series import series_view
 from ottla.console.app import console_of
@@ -20,10 +22,11 @@ from ottla.console.decode.mask import rules_of
 from ottla.console.decode.reading import Decoder
 from ottla.console.filter import BadWhere
 from ottla.console.missing import Missing
-from ottla.console.pages.details import number, watch_group, watch_queue, watch_topic
+from ottla.console.pages.details import watch_group, watch_queue, watch_topic, window_view
 from ottla.console.pages.doctor import doctor_view
 from ottla.console.pages.letters import letters_view
 from ottla.console.pages.messages import Asked, check_topic, query_of, read_page
+from ottla.console.pages.nodes import nodes_view
 from ottla.console.pages.pipelines import pipeline_view, pipelines_view
 from ottla.console.pages.schemas import NoSubject, schema_view, schemas_view
 from ottla.console.pages.security import security_view
@@ -192,12 +195,7 @@ async def series_json(request: Request) -> Response:
 
 
 async def window_json(request: Request) -> Response:
-    watched = console_of(request).cluster(request)
-    name = unslug(request.path_params["queue"])
-    topic_name = unslug(request.path_params["topic"])
-    partition = number(request.path_params["partition"], "partition")
-    await watch_queue(watched, name)
-    page = queue.window_page(watched.look(), watched.attention(), name, topic_name, partition)
+    page = await window_view(request)
     if isinstance(page.window, Missing):
         raise Refused(404, page.window.reason)
     return _json(page)
@@ -215,9 +213,7 @@ async def transaction_json(request: Request) -> Response:
 
 
 async def nodes_json(request: Request) -> Response:
-    watched = console_of(request).cluster(request)
-    await watched.fresh(Kind.CLUSTER, Kind.NODES, Kind.LOG_DIRS)
-    return _json(nodes.page(watched.look(), watched.attention()))
+    return _json(await nodes_view(request))
 
 
 async def messages_json(request: Request) -> Response:
@@ -312,6 +308,10 @@ SERVED: Final = (
         window_json,
         "The window of one partition of a queue",
         queue.WindowPage,
+        (
+            ("zoom", "An offset, or start: the columns are single offsets from there on."),
+            ("ago", "Seconds: also as it was then, if somebody has looked at it since."),
+        ),
     ),
     Served(
         f"{_AT}/transactions",
@@ -361,11 +361,12 @@ SERVED: Final = (
 
 
 async def openapi_json(_: Request) -> Response:
-    return JSONResponse(document(SERVED))
+    return JSONResponse(document(SERVED, CHANGED))
 
 
 def routes() -> list[Route]:
     return [
         Route("/api/v1/openapi.json", openapi_json),
         *(Route(one.path, one.handler) for one in SERVED),
+        *change_routes(),
     ]

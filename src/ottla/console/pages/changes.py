@@ -6,17 +6,19 @@ from typing import TYPE_CHECKING
 
 from starlette.responses import RedirectResponse
 
-from ottla.client.errors import AuthorizationFailed, ClientError, KafkaError
 from ottla.console import actions
 from ottla.console.app import console_of
+from ottla.console.decode.mask import rules_of
 from ottla.console.guard import changes, operates
-from ottla.console.pages.changing import admin_of, done, field, refusal
+from ottla.console.pages.changing import admin_of, done, field
 from ottla.console.pages.details import number
-from ottla.console.pages.messages import check_topic
+from ottla.console.pages.messages import check_topic, raw_record
 from ottla.console.pages.shared import answer
 from ottla.console.problem import Refused
 from ottla.console.query import BadPlace
+from ottla.console.redrive import BadPlan, parse_place
 from ottla.console.slugs import unslug
+from ottla.console.snapshot import Kind
 from ottla.console.text import name as shown
 from ottla.console.views.frame import frame
 
@@ -25,13 +27,15 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from ottla.client.admin.admin import Admin
+    from ottla.console.watching import Watched
 
 
 async def produce_form(request: Request) -> Response:
-    """Fill in a record; "produce again" fills it from one that is there."""
+    """Fill in a record; `from=0@17` fills it from one that is there."""
     watched = console_of(request).cluster(request)
     topic = unslug(request.path_params["topic"])
+    place = request.query_params.get("from", "")
+    filled = await _filled(request, watched, topic, place) if place else actions.NO_RECORD
     return answer(
         request,
         watched,
@@ -40,8 +44,24 @@ async def produce_form(request: Request) -> Response:
         topic=topic,
         tab="produce",
         encodings=actions.ENCODINGS,
+        filled=filled,
         frame=frame(watched.look(), watched.attention()),
     )
+
+
+async def _filled(request: Request, watched: Watched, topic: str, place: str) -> actions.FilledIn:
+    """The form with what a record holds; never with what the settings hide."""
+    rules = rules_of(console_of(request).cluster_settings(watched.name), topic)
+    if rules.hidden or rules.masked:
+        raise Refused(403, "Records of this topic are masked or hidden, so none can be copied.")
+    try:
+        partition, offset = parse_place(place)
+        record = await raw_record(watched, topic, partition, offset)
+    except (BadPlan, BadPlace) as error:
+        raise Refused(404, str(error)) from error
+    if isinstance(record, str):
+        raise Refused(404, record)
+    return actions.filled_in(record.key, record.value, record.headers, partition)
 
 
 @operates
@@ -74,6 +94,24 @@ async def produce(request: Request, form: FormData) -> Response:
 
 
 @changes
+async def create_topic(request: Request, form: FormData) -> Response:
+    """A new topic; what is left empty is as the brokers have it."""
+    console = console_of(request)
+    watched = console.cluster(request)
+    topic = field(form, "name").strip()
+    if not topic:
+        raise Refused(400, "Name the topic.")
+    partitions = field(form, "partitions").strip()
+    total = number(partitions, "number of partitions") if partitions else -1
+    settings = actions.settings(field(form, "configs"))
+    async with admin_of(watched) as admin:
+        work = admin.create_topic(topic, total, configs=settings)
+        await done(request, watched, "Create", f"topic {topic}", work)
+    watched.snapshot.forget(Kind.CLUSTER)
+    return RedirectResponse(console.links(watched.name).topic(topic), 303)
+
+
+@changes
 async def delete_topic(request: Request, form: FormData) -> Response:
     console = console_of(request)
     watched = console.cluster(request)
@@ -82,88 +120,19 @@ async def delete_topic(request: Request, form: FormData) -> Response:
         raise Refused(400, "Type the topic's name to delete it; the name that came is another.")
     async with admin_of(watched) as admin:
         await done(request, watched, "Delete", f"topic {topic}", admin.delete_topic(topic))
+    watched.snapshot.forget(Kind.CLUSTER)
     return RedirectResponse(console.links(watched.name).topics(), 303)
 
 
 @changes
-async def set_config(request: Request, form: FormData) -> Response:
-    """One key; the broker checks the value before anything is changed."""
+async def add_partitions(request: Request, form: FormData) -> Response:
+    """More partitions; their number never falls."""
     console = console_of(request)
     watched = console.cluster(request)
     topic = unslug(request.path_params["topic"])
-    key = field(form, "key").strip()
-    value = None if form.get("default") else field(form, "value")
-    if not key:
-        raise Refused(400, "Name the key to change.")
+    total = number(field(form, "total").strip(), "number of partitions")
     async with admin_of(watched) as admin:
-        try:
-            await admin.alter_configs("topic", topic, {key: value}, validate_only=True)
-        except ClientError as error:
-            if isinstance(error, KafkaError) and not isinstance(error, AuthorizationFailed):
-                raise Refused(400, " ".join(str(error).split())) from error
-            raise refusal(error) from error
-        work = admin.alter_configs("topic", topic, {key: value})
-        await done(request, watched, "AlterConfigs", f"topic {topic} {key}", work)
-    return RedirectResponse(console.links(watched.name).topic(topic, tab="configs"), 303)
-
-
-async def _stopped(admin: Admin, group: str) -> None:
-    [found] = await admin.describe_groups([group])
-    if found.members:
-        raise Refused(
-            409, f"The group has {len(found.members)} member(s); stop them, then reset its offsets."
-        )
-
-
-@operates
-async def reset_preview(request: Request, form: FormData) -> Response:
-    """Says what would be read again and skipped; nothing is changed."""
-    console = console_of(request)
-    watched = console.cluster(request)
-    group = unslug(request.path_params["group"])
-    topics = [one.strip() for one in field(form, "topics").split(",") if one.strip()]
-    try:
-        target = actions.reset_target(field(form, "to"), field(form, "at").strip(), console.now())
-        async with admin_of(watched) as admin:
-            await _stopped(admin, group)
-            moves = await admin.plan_offset_reset(group, target, topics)
-    except ClientError as error:
-        raise refusal(error) from error
-    except BadPlace as error:
-        raise Refused(400, str(error)) from error
-    return answer(
-        request,
-        watched,
-        "reset.html",
-        f"{shown(group)} reset",
-        group=group,
-        preview=actions.preview(moves),
-        moves=actions.signed(console.visitors.secret, group, moves),
-        frame=frame(watched.look(), watched.attention()),
-    )
-
-
-@operates
-async def reset(request: Request, form: FormData) -> Response:
-    """The moves as they were previewed; a group that has got members since refuses them."""
-    console = console_of(request)
-    watched = console.cluster(request)
-    group = unslug(request.path_params["group"])
-    offsets = actions.verified(console.visitors.secret, group, field(form, "moves"))
-    async with admin_of(watched) as admin:
-        await _stopped(admin, group)
-        work = admin.alter_group_offsets(group, offsets)
-        await done(request, watched, "Read", f"group {group}", work)
-    return RedirectResponse(console.links(watched.name).group(group), 303)
-
-
-@changes
-async def delete_group(request: Request, form: FormData) -> Response:
-    console = console_of(request)
-    watched = console.cluster(request)
-    group = unslug(request.path_params["group"])
-    if field(form, "name") != group:
-        raise Refused(400, "Type the group's name to delete it; the name that came is another.")
-    async with admin_of(watched) as admin:
-        await done(request, watched, "Delete", f"group {group}", admin.delete_group(group))
-    return RedirectResponse(console.links(watched.name).groups(), 303)
+        work = admin.create_partitions(topic, total)
+        await done(request, watched, "Alter", f"topic {topic} partitions {total}", work)
+    watched.snapshot.forget(Kind.CLUSTER)
+    return RedirectResponse(console.links(watched.name).topic(topic), 303)

@@ -99,7 +99,8 @@ def _text(form: FormData, name: str) -> str:
     return found.strip() if isinstance(found, str) else ""
 
 
-async def _plan(request: Request, form: FormData, watched: Watched, group: str) -> Plan:
+async def plan_of(request: Request, form: FormData, watched: Watched, group: str) -> Plan:
+    """What the form asks for; raises if that makes no sense."""
     topic = await letters_topic(watched.client, group)
     if isinstance(topic, Missing):
         raise Refused(409, f"There are no letters: {topic.reason}.")
@@ -135,7 +136,7 @@ async def redrive_preview(request: Request, form: FormData) -> Response:
     console = console_of(request)
     watched = console.cluster(request)
     group = unslug(request.path_params["queue"])
-    plan = await _plan(request, form, watched, group)
+    plan = await plan_of(request, form, watched, group)
     box = watched.box(plan.topic)
     look = watched.look()
     seen = redriving.preview(plan, box.letters, box.entries.by_name, look.data.topics)
@@ -179,13 +180,18 @@ async def redrive(request: Request, form: FormData) -> Response:
     watched = console.cluster(request)
     group = unslug(request.path_params["queue"])
     found = opened(console.visitors.secret, "queue", group, _text(form, "plan"))
-    plan = redriving.from_json(found)
+    start(request, watched, redriving.from_json(found), group)
+    return RedirectResponse(console.links(watched.name).letters(group), 303)
+
+
+def start(request: Request, watched: Watched, plan: Plan, group: str) -> None:
+    """Carry the plan out, unless another one is under way."""
+    console = console_of(request)
     running = watched.redrives.get(plan.topic)
     if running is not None and running.progress.state == "running":
         raise Refused(409, "A redrive of these letters is under way; stop it first.")
     watched.start_redrive(plan)
     console.audit(request, watched.name, "Write", f"redrive {plan.topic} for {group}", "started")
-    return RedirectResponse(console.links(watched.name).letters(group), 303)
 
 
 @operates

@@ -33,7 +33,7 @@ async def overview_page(request: Request) -> Response:
 async def topics_page(request: Request) -> Response:
     watched = console_of(request).cluster(request)
     query = table_query(request)
-    await watched.fresh(Kind.CLUSTER, Kind.GROUPS, Kind.LOG_DIRS)
+    await watched.fresh(Kind.CLUSTER, then=(Kind.GROUPS, Kind.LOG_DIRS))
     page = topics.page(watched.look(), watched.attention(), query)
     return answer(request, watched, "topics.html", "Topics", page=page, query=query)
 

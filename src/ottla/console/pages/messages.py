@@ -31,6 +31,7 @@ from ottla.console.slugs import unslug
 from ottla.console.snapshot import Kind
 from ottla.console.text import name as shown
 from ottla.console.views.frame import frame
+from ottla.console.views.messages import trace_link
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,8 +39,9 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
+    from ottla.client.reader.types import Record
     from ottla.console.decode.mask import Rules
-    from ottla.console.views.messages import Message, MessagesPage, Scan
+    from ottla.console.views.messages import MessagesPage, Scan
     from ottla.console.watching import Watched
 
 MAX_WAITING: Final = 8
@@ -235,33 +237,28 @@ def _forms(rules: Rules) -> list[str]:
     return [one for one in FORMATS if one != "hex" or not rules.masked]
 
 
-async def read_record(
-    watched: Watched, topic: str, partition: int, offset: int, decoder: Decoder
-) -> tuple[Message | None, bytes | None, str]:
-    """One record, its raw value, and why it is not there."""
+async def raw_record(watched: Watched, topic: str, partition: int, offset: int) -> Record | str:
+    """One record, or why it is not there."""
     await check_topic(watched, topic)
-    query = Query(topic, Start("offset", offset=offset), [partition], 1, "read_uncommitted")
     browser = watched.browser
-    bounds = (await browser.bounds(query))[partition]
+    bounds = (await browser.bounds(_one(topic, partition, offset)))[partition]
     if offset >= bounds.end:
-        return None, None, f"Offset {offset:,} is beyond the end; the last is {bounds.end - 1:,}."
+        return f"Offset {offset:,} is beyond the end; the last is {bounds.end - 1:,}."
     if offset < bounds.start:
-        return None, None, f"Offset {offset:,} has expired; the log begins at {bounds.start:,}."
+        return f"Offset {offset:,} has expired; the log begins at {bounds.start:,}."
     stop = {partition: offset + 1}
     async with browser.reader(topic, "read_uncommitted", {partition: offset}, stop) as reader:
         records = await reader.read_many(1)
     if not records:
         return (
-            None,
-            None,
-            (
-                f"Offset {offset:,} holds no record: it was compacted away or marks the end of a "
-                "transaction."
-            ),
+            f"Offset {offset:,} holds no record: it was compacted away or marks the end of a "
+            "transaction."
         )
-    message = await asyncio.to_thread(decoder.read, records[0])
-    page = await browser.with_states(query, (message,))
-    return page[0], records[0].value, ""
+    return records[0]
+
+
+def _one(topic: str, partition: int, offset: int) -> Query:
+    return Query(topic, Start("offset", offset=offset), [partition], 1, "read_uncommitted")
 
 
 async def record_page(request: Request) -> Response:
@@ -278,10 +275,17 @@ async def record_page(request: Request) -> Response:
     await watched.fresh(Kind.CLUSTER)
     schemas = await watched.registry.schemas()
     decoder = Decoder(rules, limit, asked, whole=True, schemas=schemas)
+    one, batch = None, None
     try:
-        one, _, gone = await read_record(watched, topic, partition, offset, decoder)
+        found = await raw_record(watched, topic, partition, offset)
     except BadPlace as error:
         raise Refused(404, str(error)) from error
+    if not isinstance(found, str):
+        browser = watched.browser
+        one = await asyncio.to_thread(decoder.read, found)
+        if len(found.value or b"") <= limit:  # a large one is fetched once
+            [one] = await browser.with_states(_one(topic, partition, offset), (one,))
+            batch = await browser.batch(topic, partition, offset)
     return answer(
         request,
         watched,
@@ -291,7 +295,13 @@ async def record_page(request: Request) -> Response:
         partition=partition,
         offset=offset,
         one=one,
-        gone=gone,
+        batch=batch,
+        traces={
+            header.name: link
+            for header in (one.headers if one else ())
+            if (link := trace_link(console.settings.trace_url, header))
+        },
+        gone=found if isinstance(found, str) else "",
         forms=_forms(rules),
         asked=asked,
         masked=rules.masked,
@@ -310,16 +320,17 @@ async def raw_value(request: Request) -> Response:
     rules = rules_of(console.cluster_settings(watched.name), topic)
     if rules.hidden or rules.masked:
         raise Refused(403, "Raw values of this topic are not given out: the settings mask them.")
-    decoder = Decoder(rules, console.settings.value_preview_bytes)
     try:
-        _, value, gone = await read_record(watched, topic, partition, offset, decoder)
+        found = await raw_record(watched, topic, partition, offset)
     except BadPlace as error:
         raise Refused(404, str(error)) from error
-    if value is None:
-        raise Refused(404, gone or "The record has no value.")
+    if isinstance(found, str):
+        raise Refused(404, found)
+    if found.value is None:
+        raise Refused(404, "The record has no value.")
     name = f"record-{partition}-{offset}.bin"
     return Response(
-        value,
+        found.value,
         media_type="application/octet-stream",
         headers={"content-disposition": f'attachment; filename="{name}"'},
     )

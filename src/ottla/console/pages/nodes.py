@@ -7,15 +7,19 @@ from typing import TYPE_CHECKING, Final
 from starlette.responses import RedirectResponse
 
 from ottla.client.admin.configs import ConfigCalls
-from ottla.client.admin.nodes import NodeCalls
+from ottla.client.admin.nodes import NodeCalls, led_by
 from ottla.client.admin.types import NodeState
+from ottla.client.cluster.view import TopicPartition
+from ottla.client.errors import ClientError
 from ottla.console.app import console_of
 from ottla.console.guard import changes
+from ottla.console.missing import missing
 from ottla.console.pages.changing import done, field
 from ottla.console.pages.details import number
 from ottla.console.pages.shared import answer
 from ottla.console.problem import Refused
 from ottla.console.snapshot import Kind
+from ottla.console.text import name as shown
 from ottla.console.views import nodes
 
 if TYPE_CHECKING:
@@ -23,23 +27,33 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
+    from ottla.console.views.nodes import NodesPage
     from ottla.console.watching import Watched
 
+NEEDS: Final = "Describe on the cluster"
 DRAIN_KEY: Final = "ottla.node.drain"
+
+
+async def nodes_view(request: Request) -> NodesPage:
+    watched = console_of(request).cluster(request)
+    await watched.fresh(Kind.CLUSTER, Kind.NODES, Kind.LOG_DIRS)
+    try:
+        moves = await NodeCalls(watched.client).list_reassignments()
+    except ClientError as error:
+        return nodes.page(watched.look(), watched.attention(), missing(error, NEEDS))
+    return nodes.page(watched.look(), watched.attention(), moves)
 
 
 async def nodes_page(request: Request) -> Response:
     watched = console_of(request).cluster(request)
-    await watched.fresh(Kind.CLUSTER, Kind.NODES, Kind.LOG_DIRS)
-    page = nodes.page(watched.look(), watched.attention())
+    page = await nodes_view(request)
     return answer(request, watched, "nodes.html", "Nodes", page=page)
 
 
 @changes
 async def drain(request: Request, form: FormData) -> Response:
     """Move all partitions away from a node, or let it lead some again."""
-    console = console_of(request)
-    watched = console.cluster(request)
+    watched = console_of(request).cluster(request)
     node = number(field(form, "node"), "node")
     back = field(form, "do") == "back"
     await _check(watched, node, back=back)
@@ -48,8 +62,46 @@ async def drain(request: Request, form: FormData) -> Response:
     )
     what = f"{'back' if back else 'drain'} node {node}"
     await done(request, watched, "AlterConfigs", what, work)
+    return _back(request, watched)
+
+
+@changes
+async def move(request: Request, form: FormData) -> Response:
+    """Let another node lead a partition; it becomes the preferred one."""
+    watched = console_of(request).cluster(request)
+    topic = field(form, "topic").strip()
+    partition = number(field(form, "partition").strip(), "partition")
+    node = number(field(form, "node"), "node")
+    await _check(watched, node, back=True)
+    key = TopicPartition(topic, partition)
+    calls = NodeCalls(watched.client)
+    found = (await watched.client.refresh([topic])).topics.get(topic)
+    if found is None or partition >= len(found.partitions):
+        raise Refused(404, f"The cluster has no partition {shown(str(key))}.")
+    replicas = led_by(found.partitions[partition], node)
+
+    async def work() -> None:
+        await calls.reassign_partitions({key: replicas})
+        # A leader that is still among the replicas has stayed.
+        await calls.elect_leaders([key])
+
+    await done(request, watched, "Alter", f"partition {key} to node {node}", work())
+    return _back(request, watched)
+
+
+@changes
+async def elect(request: Request, _: FormData) -> Response:
+    """Let all partitions be led by their preferred nodes."""
+    watched = console_of(request).cluster(request)
+    work = NodeCalls(watched.client).elect_leaders()
+    await done(request, watched, "Alter", "leaders of all partitions", work)
+    return _back(request, watched)
+
+
+def _back(request: Request, watched: Watched) -> Response:
     watched.snapshot.forget(Kind.NODES)
-    return RedirectResponse(console.links(watched.name).page("nodes"), 303)
+    watched.snapshot.forget(Kind.CLUSTER)
+    return RedirectResponse(console_of(request).links(watched.name).page("nodes"), 303)
 
 
 async def _check(watched: Watched, node: int, *, back: bool) -> None:

@@ -20,14 +20,16 @@ PATIENCE: Final = 0.5
 
 
 async def tier_view(request: Request) -> TierPage:
-    watched = console_of(request).cluster(request)
-    await watched.fresh(Kind.CLUSTER)
+    console = console_of(request)
+    watched, own = console.cluster(request), console.settings
+    await watched.fresh(Kind.CLUSTER, Kind.LOG_DIRS)
     await watched.tier.look(PATIENCE)
     return tier.page(
         watched.look(),
         watched.attention(),
         watched.tier.answer,
         watched.tier.age_s,
+        tier.Prices(own.price_remote_gb_month, own.price_local_gb_month, own.currency),
         table_query(request),
     )
 

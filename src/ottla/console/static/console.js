@@ -20,7 +20,9 @@
       return;
     }
     // A hidden field is the page's own: it has to go with its row.
-    const kept = (from.type !== "hidden" && KEPT[from.nodeName]) || [];
+    if (from.dataset?.keep) return; // this file has made it
+    const own = from.dataset?.own?.split(" ") ?? []; // what this file has set
+    const kept = [...((from.type !== "hidden" && KEPT[from.nodeName]) || []), ...own];
     for (const { name, value } of [...to.attributes]) {
       if (!kept.includes(name) && from.getAttribute(name) !== value) from.setAttribute(name, value);
     }
@@ -71,6 +73,61 @@
       const [before, after] = [$(`#${id}`), $(`#${id}`, page)];
       if (before && after) morph(before, after);
     }
+    columns();
+  }
+
+  // -- columns of a window: arrow keys move along them, Enter opens the record --------------------
+
+  let column = 0;
+
+  function columns() {
+    const box = $(".window-box[data-record]");
+    const picture = box && $("svg", box);
+    const told = box && $(".column", box);
+    if (!picture || !told) return;
+    const all = [...picture.querySelectorAll("g[data-first]")];
+    if (!picture.dataset.own) {
+      picture.dataset.own = "data-own role tabindex aria-valuemin aria-valuemax aria-valuenow aria-valuetext";
+      picture.setAttribute("role", "slider");
+      picture.setAttribute("tabindex", "0");
+      picture.setAttribute("aria-valuemin", "0");
+      told.dataset.keep = "1";
+      told.append(document.createElement("span"), " · ", document.createElement("a"));
+      $("a", told).textContent = "open the record";
+      picture.addEventListener("keydown", (event) => {
+        const [last, page] = [picture.querySelectorAll("g[data-first]").length - 1, 20];
+        const to = {
+          ArrowLeft: column - 1, ArrowRight: column + 1, Home: 0, End: last,
+          PageUp: column - page, PageDown: column + page,
+        }[event.key];
+        if (to !== undefined) { column = Math.min(Math.max(to, 0), last); tell(true); event.preventDefault(); }
+        if (event.key === "Enter") location.href = address();
+      });
+      picture.addEventListener("click", (event) => {
+        const hit = event.target.closest("g[data-first]");
+        if (hit) { column = [...picture.querySelectorAll("g[data-first]")].indexOf(hit); tell(true); }
+      });
+      picture.addEventListener("focus", () => tell(true));
+    }
+    const address = () => box.dataset.record.replace(/0$/, at().dataset.first);
+    const at = () => {
+      const now = picture.querySelectorAll("g[data-first]");
+      return now[Math.min(column, now.length - 1)];
+    };
+    const tell = (shows) => {
+      const here = at();
+      for (const one of picture.querySelectorAll("g.current")) one.classList.remove("current");
+      here.classList.add("current");
+      const words = $("title", here).textContent;
+      picture.setAttribute("aria-valuenow", String(Math.min(column, all.length - 1)));
+      picture.setAttribute("aria-valuetext", words);
+      if (!shows) return;
+      told.hidden = false;
+      $("span", told).textContent = words;
+      $("a", told).href = address();
+    };
+    picture.setAttribute("aria-valuemax", String(Math.max(0, all.length - 1)));
+    if (all.length) tell(!told.hidden);
   }
 
   function live() {
@@ -271,6 +328,7 @@
 
   document.addEventListener("keydown", pressed);
   if ($(".side")) helpButton();
+  columns();
   live();
   tail();
   search();

@@ -12,6 +12,8 @@ from ottla.console.svg.markup import element, picture
 from ottla.console.window import State
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ottla.console.views.queue import WindowView
     from ottla.console.window import Column
 
@@ -41,12 +43,17 @@ def window(view: WindowView, prefix: str) -> str:
         f"window of {view.topic}-{view.partition}: offsets {view.start:,} to {view.end:,}, "
         f"{view.in_flight:,} in flight"
     )
-    if not view.columns:
+    return strips(view.columns, view.limit, label, prefix)
+
+
+def strips(columns: Sequence[Column], limit: int, label: str, prefix: str) -> str:
+    """The two strips; `limit` is the number of deliveries at most."""
+    if not columns:
         return picture(WIDTH, HEIGHT, f"{label}; it is empty", class_="window")
-    width = WIDTH / len(view.columns)
+    width = WIDTH / len(columns)
     parts = [element("defs", *(_pattern(state, prefix) for state in _STROKES))]
-    for index, column in enumerate(view.columns):
-        parts.append(_column(view, column, index, width, prefix))
+    for index, column in enumerate(columns):
+        parts.append(_column(column, limit, index, width, prefix))
     return picture(WIDTH, HEIGHT, label, *parts, class_="window")
 
 
@@ -61,16 +68,16 @@ def _pattern(state: State, prefix: str) -> str:
     )
 
 
-def _column(view: WindowView, column: Column, index: int, width: float, prefix: str) -> str:
+def _column(column: Column, limit: int, index: int, width: float, prefix: str) -> str:
     x = index * width
     state = class_of(column.state)
     drawn = [element("rect", x=x, y=0.0, width=width, height=STATES, class_=state)]
     if column.state in _STROKES:
         fill = f"url(#{prefix}-{state})"
         drawn.append(element("rect", x=x, y=0.0, width=width, height=STATES, fill=fill))
-    if column.deliveries and view.limit:
-        tall = COUNTS * min(1.0, column.deliveries / view.limit)
-        is_last = column.deliveries >= view.limit
+    if column.deliveries and limit:
+        tall = COUNTS * min(1.0, column.deliveries / limit)
+        is_last = column.deliveries >= limit
         drawn.append(
             element(
                 "rect",
@@ -86,6 +93,6 @@ def _column(view: WindowView, column: Column, index: int, width: float, prefix: 
         offsets += f" to {column.last:,}"
     said = f"{offsets}: {column.state.word}"
     if column.deliveries:
-        said += f", {column.deliveries} of {view.limit or '?'} deliveries"
+        said += f", {column.deliveries} of {limit or '?'} deliveries"
     hit = element("rect", x=x, y=0.0, width=width, height=HEIGHT, class_="window-hit")
-    return element("g", element("title", text=said), *drawn, hit)
+    return element("g", element("title", text=said), *drawn, hit, data_first=str(column.first))

@@ -65,6 +65,10 @@ class GroupPage:
     """The seconds behind, an hour of them."""
     unassigned: int
     """Partitions with lag that no member has."""
+    taken_per_s: float | None
+    """Records a second that the group commits."""
+    produced_per_s: float | None
+    """Records a second that are written to its topics."""
 
 
 def page(look: Look, attention: Attention, name: str, query: Query = ALL) -> GroupPage:
@@ -98,7 +102,21 @@ def page(look: Look, attention: Attention, name: str, query: Query = ALL) -> Gro
         partitions=rows,
         lag_s=look.spark("group", name, "lag_s", count=360),
         unassigned=unassigned,
+        taken_per_s=look.rate("group", name, "taken_per_s"),
+        produced_per_s=_produced(look, name),
     )
+
+
+def _produced(look: Look, name: str) -> float | None:
+    committed = look.data.committed.get(name)
+    if committed is None or isinstance(committed.value, Missing):
+        return None
+    rates = [
+        look.rate("topic", topic, "records_per_s")
+        for topic in {key.topic for key in committed.value}
+    ]
+    known = [one for one in rates if one is not None]
+    return sum(known) if known else None
 
 
 def _members(group: GroupDescription | Missing | None) -> Known[tuple[MemberRow, ...]]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from ottla.console.missing import Missing
-from ottla.console.views.frame import Frame, frame
+from ottla.console.views.frame import PAGE_ROWS, Frame, frame
 from ottla.console.views.table import Query, Table, table
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def page(
         for one in letters
         if one.about.origin is not None
     )
-    limited = Query(query.contains, query.sort, query.descending, query.page, ROWS, query.internal)
+    limited = replace(query, rows=ROWS) if query.rows == PAGE_ROWS else query
     return LettersPage(
         frame=frame(look, attention),
         queue=queue,

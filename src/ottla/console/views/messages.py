@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
 Form: TypeAlias = Literal["null", "json", "msgpack", "avro", "protobuf", "text", "hex", "masked"]
 State: TypeAlias = Literal["committed", "aborted", "open"]
+_TRACE: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 _LAST_MS: Final = 253_402_300_799_999
 """The end of the year 9999; datetime knows no later one."""
 
@@ -65,6 +67,20 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
+class Batch:
+    """The batch in which a record was written."""
+
+    first: int
+    last: int
+    size: int
+    codec: str
+    producer: str
+    """Id and epoch; empty: of a producer without one."""
+    is_transactional: bool
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
 class Scan:
     """How much was read for a page, and how far it came."""
 
@@ -99,6 +115,12 @@ class MessagesPage:
 def moment(ms: int) -> datetime | None:
     """Milliseconds since 1970 as a time; None for what is no date."""
     return datetime.fromtimestamp(ms / 1000, UTC) if 0 <= ms <= _LAST_MS else None
+
+
+def trace_link(url: str, header: Header) -> str:
+    """Where the trace of a `traceparent` header is shown; empty: it is none, or no URL is set."""
+    found = _TRACE.fullmatch(header.value.text) if header.name == "traceparent" else None
+    return url.replace("{trace_id}", found[1]) if url and found else ""
 
 
 def as_json(message: Message) -> dict[str, Any]:

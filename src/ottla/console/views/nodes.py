@@ -7,10 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ottla.client.cluster.view import NO_LEADER
-from ottla.console.missing import Known, Missing
+from ottla.console.missing import NOT_ASKED, Known, Missing
 from ottla.console.views.frame import Frame, frame
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ottla.client.admin.types import Reassignment
+    from ottla.client.cluster.view import TopicPartition
     from ottla.console.attention import Attention
     from ottla.console.look import Look
 
@@ -29,6 +33,20 @@ class NodeRow:
     size_bytes: Known[int] | None
     free_bytes: int | None
     total_bytes: int | None
+    cpu: float | None
+    """Processors in use; this and the next two are None if the node does not tell them."""
+    requests_per_s: float | None
+    connections: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A partition whose replicas are being replaced."""
+
+    name: str
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,19 +58,34 @@ class NodesPage:
     leaderless: int
     imbalance: int
     """Partitions that the busiest node leads more than the idlest of the active ones."""
+    moves: Known[tuple[Move, ...]]
+    """Under way; Ottla carries them out at once and has none."""
 
 
-def page(look: Look, attention: Attention) -> NodesPage:
+def page(
+    look: Look,
+    attention: Attention,
+    moves: Mapping[TopicPartition, Reassignment] | Missing = NOT_ASKED,
+) -> NodesPage:
     """The page of the nodes."""
+    under_way = moves if isinstance(moves, Missing) else _moves(moves)
     around = frame(look, attention, [look.data.nodes.at_ms])
     cluster = look.data.cluster.value
     if isinstance(cluster, Missing):
-        return NodesPage(around, cluster, 0, 0)
+        return NodesPage(around, cluster, 0, 0, under_way)
     led = Counter(one.leader for topic in cluster.topics.values() for one in topic.partitions)
     found = rows(look)
     active = [] if isinstance(found, Missing) else [one for one in found if one.state == "active"]
     leads = [one.leaders for one in active]
-    return NodesPage(around, found, led[NO_LEADER], max(leads) - min(leads) if leads else 0)
+    imbalance = max(leads) - min(leads) if leads else 0
+    return NodesPage(around, found, led[NO_LEADER], imbalance, under_way)
+
+
+def _moves(moves: Mapping[TopicPartition, Reassignment]) -> tuple[Move, ...]:
+    return tuple(
+        Move(str(key), tuple(one.replicas), tuple(one.adding), tuple(one.removing))
+        for key, one in sorted(moves.items())
+    )
 
 
 def rows(look: Look) -> Known[tuple[NodeRow, ...]]:
@@ -66,6 +99,7 @@ def rows(look: Look) -> Known[tuple[NodeRow, ...]]:
         if isinstance(listed, Missing)
         else {one.broker.id: one.state.value for one in listed}
     )
+    loads = {} if isinstance(listed, Missing) else {one.broker.id: one.load for one in listed}
     brokers = dict(cluster.brokers)
     if not isinstance(listed, Missing):
         brokers |= {one.broker.id: one.broker for one in listed}
@@ -80,6 +114,8 @@ def rows(look: Look) -> Known[tuple[NodeRow, ...]]:
         )
         free = [one.free_bytes for one in own if one.free_bytes is not None]
         total = [one.total_bytes for one in own if one.total_bytes is not None]
+        load = loads.get(number) or {}
+        connections = load.get("connections")
         found.append(
             NodeRow(
                 id=number,
@@ -95,6 +131,9 @@ def rows(look: Look) -> Known[tuple[NodeRow, ...]]:
                 else None,
                 free_bytes=min(free) if free else None,
                 total_bytes=min(total) if total else None,
+                cpu=load.get("cpu"),
+                requests_per_s=load.get("requests"),
+                connections=None if connections is None else int(connections),
             )
         )
     return tuple(found)

@@ -48,12 +48,15 @@ class OverviewPage:
     """Those that are furthest behind."""
     latest_queues: tuple[QueueRow, ...]
     series_not_kept: int
+    connections: int | None
+    """Of all nodes; None: they do not tell."""
 
 
 def page(look: Look, attention: Attention) -> OverviewPage:
     """The overview."""
     data = look.data
     cluster, listed = data.cluster.value, data.groups.value
+    nodes = nodes_view.rows(look)
     return OverviewPage(
         frame=frame(look, attention, [data.groups.at_ms]),
         findings=attention.findings,
@@ -76,12 +79,20 @@ def page(look: Look, attention: Attention) -> OverviewPage:
         queues=listed
         if isinstance(listed, Missing)
         else sum(one.type == "share" for one in listed),
-        nodes=nodes_view.rows(look),
+        nodes=nodes,
         busiest_topics=_busiest(look),
         latest_groups=_groups(look),
         latest_queues=_queues(look),
         series_not_kept=look.history.not_kept,
+        connections=_connections(nodes),
     )
+
+
+def _connections(nodes: Known[tuple[NodeRow, ...]]) -> int | None:
+    if isinstance(nodes, Missing):
+        return None
+    told = [one.connections for one in nodes if one.connections is not None]
+    return sum(told) if told else None
 
 
 def _busiest(look: Look) -> tuple[TopicRow, ...]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from ottla.client.cluster.view import TopicPartition
+from ottla.console import capabilities as can
 from ottla.console import window
 from ottla.console.lag import UNKNOWN_COURSE
 from ottla.console.missing import NOT_ASKED, Known, Missing
@@ -15,9 +16,12 @@ from ottla.console.views.lags import LagView, lag_view
 from ottla.console.window import Column, State
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ottla.client.admin.types import ShareWindow, ShareWindowRun
     from ottla.console.attention import Attention
     from ottla.console.look import Look
+    from ottla.console.replay import Frame as Kept
     from ottla.console.views.queues import QueueRow
 
 STRIP_COLUMNS: Final = 60
@@ -100,6 +104,8 @@ class QueuePage:
     members: Known[tuple[QueueMemberRow, ...]]
     windows_missing: str
     """Why no window is drawn; empty if they are."""
+    why_not: str = ""
+    """Why the cluster has no queues at all; empty if it has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +123,18 @@ class RunRow:
 
 
 @dataclass(frozen=True, slots=True)
+class Past:
+    """The window some time ago, and how far back it can be shown."""
+
+    ago_s: float
+    columns: tuple[Column, ...]
+    start: int
+    end: int
+    log_end: int
+    is_stalled: bool
+
+
+@dataclass(frozen=True, slots=True)
 class WindowPage:
     """The window of one partition, with its runs."""
 
@@ -128,6 +146,10 @@ class WindowPage:
     runs: tuple[RunRow, ...]
     more_runs: int
     holders: tuple[tuple[str, int], ...]
+    kept_s: float = 0.0
+    """How far back the window can be shown."""
+    past: Past | None = None
+    """As it was when the URL asks for it."""
 
 
 def page(look: Look, attention: Attention, name: str) -> QueuePage:
@@ -154,16 +176,34 @@ def page(look: Look, attention: Attention, name: str) -> QueuePage:
         partitions=_partitions(look, name),
         members=_members(look, name),
         windows_missing=drawn.reason if isinstance(drawn, Missing) else "",
+        why_not=_why_not(look),
     )
 
 
+def _why_not(look: Look) -> str:
+    """A cluster that has not answered yet may have them."""
+    if isinstance(look.data.cluster.value, Missing):
+        return ""
+    return look.data.capabilities.explain(can.SHARE_GROUPS) or ""
+
+
 def window_page(
-    look: Look, attention: Attention, name: str, topic: str, partition: int
+    look: Look,
+    attention: Attention,
+    name: str,
+    topic: str,
+    partition: int,
+    *,
+    zoom: int | None = None,
+    frames: Sequence[Kept] = (),
+    ago_s: int = 0,
 ) -> WindowPage:
-    """The page of one window."""
+    """The page of one window; with `zoom` the columns are single offsets around that one."""
     stamped = look.data.windows.get(name)
     around = frame(look, attention, [stamped.at_ms if stamped else None])
     drawn = NOT_ASKED if stamped is None else stamped.value
+    if why_not := _why_not(look):
+        drawn = Missing(why_not)
     if isinstance(drawn, Missing):
         return WindowPage(around, name, topic, partition, drawn, (), 0, ())
     for one in drawn:
@@ -175,18 +215,34 @@ def window_page(
                 name,
                 topic,
                 partition,
-                view(one, WIDE_COLUMNS),
+                view(one, WIDE_COLUMNS, zoom),
                 tuple(_run(one, run) for run in runs[:MOST_RUN_ROWS]),
                 max(0, len(runs) - MOST_RUN_ROWS),
                 tuple(sorted(holders.items(), key=lambda item: (-item[1], item[0]))),
+                (look.now.ms - frames[0].at_ms) / 1000 if frames else 0.0,
+                _past(frames, look.now.ms, ago_s) if ago_s else None,
             )
     reason = Missing(f"no member of {name} has fetched from {topic}-{partition} yet")
     return WindowPage(around, name, topic, partition, reason, (), 0, ())
 
 
-def view(one: ShareWindow, width: int) -> WindowView:
-    """A window as it is drawn."""
-    drawn = window.columns(one, width)
+def _past(frames: Sequence[Kept], now_ms: int, ago_s: int) -> Past | None:
+    old = [one for one in frames if now_ms - one.at_ms >= ago_s * 1000] or list(frames[:1])
+    if not old:
+        return None
+    one = old[-1]
+    return Past(
+        (now_ms - one.at_ms) / 1000, one.columns(), one.start, one.end, one.log_end, one.is_stalled
+    )
+
+
+def view(one: ShareWindow, width: int, zoom: int | None = None) -> WindowView:
+    """A window as it is drawn; with `zoom` that offset and those behind it, one in each column."""
+    shown = one
+    if zoom is not None:
+        low = min(max(zoom, one.start), max(one.start, one.end - width))
+        shown = replace(one, start=low, end=min(one.end, low + width))
+    drawn = window.columns(shown, width)
     found = window.totals(one)
     return WindowView(
         topic=one.topic,
@@ -203,7 +259,7 @@ def view(one: ShareWindow, width: int) -> WindowView:
         is_full=window.is_full(one),
         cut=one.cut,
         from_state_topic=one.source == "state topic",
-        offsets_per_column=(one.end - one.start) / len(drawn) if drawn else 0.0,
+        offsets_per_column=(shown.end - shown.start) / len(drawn) if drawn else 0.0,
         columns=drawn,
         totals=tuple(
             StateCount(state.word, state.glyph, found[state]) for state in State if state in found
