@@ -32,7 +32,7 @@ from ottla.schemas.columns import columns_of
 from ottla.schemas.conform import Match, SchemaConflict, match
 from ottla.schemas.framing_kernels import BY_ID, NONE, split_column, take_indexes
 from ottla.schemas.json_columns import JsonColumns
-from ottla.schemas.model import Kind, Schema
+from ottla.schemas.model import Kind, Schema, SchemaTooLarge
 from ottla.schemas.proto_tree import UnknownMessage
 from ottla.schemas.reasons import Reason
 from ottla.schemas.spans import spans_of
@@ -294,6 +294,10 @@ def _plan(
     try:
         matched = match(columns_of(target, resolved, message), _columns(key))
     except SchemaConflict:
+        return Reason.SCHEMA_CONFLICT
+    except SchemaTooLarge:
+        if reader is not None:  # that is an option, not a record
+            raise
         return Reason.SCHEMA_CONFLICT
     except UnknownMessage:
         if isinstance(message, str):  # that is an option, not a record

@@ -1,15 +1,15 @@
 """The values of one topic as columns that follow the schemas of its values.
 
 - `registry`: every value names its schema. A schema that has not been met before may add columns
-  and widen them (`evolution`); one that does not fit leaves the columns as they are, and its values
-  are bad with SCHEMA_CONFLICT.
+  and widen them (`evolution`); one that does not fit, or that has too many or too deep columns,
+  leaves the columns as they are, and its values are bad with SCHEMA_CONFLICT. Schemas that have too
+  many columns only together raise SchemaTooLarge: no field may vanish.
 - `registry-latest`: values are resolved to `schema`, the reader's, whose columns these are.
 - `json`, `avro`, `protobuf`: the columns stay what they are.
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ from ottla.schemas.columns import columns_of
 from ottla.schemas.conform import SchemaConflict
 from ottla.schemas.decode import MAX_PROGRAMS, decode
 from ottla.schemas.evolution import Conflict, evolve, evolved
-from ottla.schemas.model import Schema
+from ottla.schemas.model import Schema, SchemaTooLarge
 from ottla.schemas.proto_tree import UnknownMessage
 
 if TYPE_CHECKING:
@@ -87,8 +87,15 @@ class Values:
         for one in named:
             if one in self._met:
                 continue
-            with suppress(UnknownMessage):  # its values are bad
-                self.take(_columns_of(one))
+            try:
+                natural = _columns_of(one)
+            except UnknownMessage:
+                pass  # its values are bad
+            except SchemaTooLarge:
+                if self._on_conflict == "raise":
+                    raise
+            else:
+                self.take(natural)
             self._met.add(one)
 
     def take(self, natural: pa.Schema) -> None:

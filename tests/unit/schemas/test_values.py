@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pytest
@@ -11,6 +11,7 @@ import pytest
 from ottla.schemas import names
 from ottla.schemas.conform import SchemaConflict
 from ottla.schemas.evolution import evolve, evolved
+from ottla.schemas.model import SchemaTooLarge
 from ottla.schemas.reasons import Reason
 from ottla.schemas.values import Values
 from tests.unit.schemas.test_decode import Registry, avro, framed, record
@@ -50,6 +51,40 @@ def test_case_56_a_conflict_concerns_the_values_of_its_schema() -> None:
     found = read.decode(given, None)
     assert found.columns.to_pydict() == {"amount": [1, None, 2]}
     assert (found.bad.tolist(), found.reasons.tolist()) == ([1], [Reason.SCHEMA_CONFLICT])
+
+
+def _wide(start: int, stop: int) -> Any:
+    return record(*((f"f{one}", ["null", "int"]) for one in range(start, stop)))
+
+
+def _deep(levels: int) -> Any:
+    tree = record(("n", "int"))
+    for level in range(levels):
+        tree = {**record(("n", tree)), "name": f"Level{level}"}
+    return tree
+
+
+@pytest.mark.parametrize("on_conflict", ["bad", "new-column"])
+@pytest.mark.parametrize(
+    ("large", "body"), [(_wide(0, 2100), b"\0" * 2100), (_deep(20), b"\0")], ids=["wide", "deep"]
+)
+def test_case_56_a_schema_with_too_many_columns_concerns_its_own_values(
+    large: Any, body: bytes, on_conflict: Literal["bad", "new-column"]
+) -> None:
+    """Fault: one value of such a schema stopped the whole table, whoever had written it."""
+    given = values(framed(1, b"\x02"), framed(2, body), framed(1, b"\x04"))
+    found = following({1: ONE, 2: large}, on_conflict=on_conflict).decode(given, None)
+    assert found.columns.to_pydict() == {"amount": [1, None, 2]}
+    assert (found.bad.tolist(), found.reasons.tolist()) == ([1], [Reason.SCHEMA_CONFLICT])
+    with pytest.raises(SchemaTooLarge):
+        following({1: ONE, 2: large}, on_conflict="raise").decode(given, None)
+
+
+def test_case_56_schemas_with_too_many_columns_together() -> None:
+    halves = {1: _wide(0, 1100), 2: _wide(1100, 2200)}
+    given = values(framed(1, b"\0" * 1100), framed(2, b"\0" * 1100), framed(1, b"\0" * 1100))
+    with pytest.raises(SchemaTooLarge):
+        following(halves).decode(given, None)
 
 
 def test_case_56_with_new_columns_a_conflict_has_one_of_its_own() -> None:
