@@ -52,6 +52,10 @@ def sql(
     no_tail: Annotated[
         bool, typer.Option("--no-tail", help="Read the tables alone, without newer records.")
     ] = False,
+    accept_loss: Annotated[
+        bool,
+        typer.Option("--accept-loss", help="Read what is left of tables that have holes."),
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print a JSON object for each row.")
     ] = False,
@@ -74,6 +78,7 @@ def sql(
             bootstrap=bootstrap,
             at=moment,
             tail=not no_tail,
+            accept_loss=accept_loss,
             security=security(),
             api_timeout=timeout,
         )

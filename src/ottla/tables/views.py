@@ -102,8 +102,9 @@ def view(
     missing = _missing(archive, log, cut, end)
     if missing and not accept_loss:
         raise TableHasHoles(
-            f"records of {topic!r} were deleted before its table had taken them: "
-            f"{_named(topic, missing)}; failOnDataLoss=false reads what is left"
+            f"the table of {topic!r} has not taken these records, and the log cannot give them: "
+            f"{_named(topic, missing)}; accept_loss=True (Spark: failOnDataLoss=false, ottla sql: "
+            "--accept-loss) reads what is left"
         )
     starts = {} if log is None else log.starts
     tail = [

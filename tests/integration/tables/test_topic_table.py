@@ -15,8 +15,10 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from typer.testing import CliRunner
 
 import ottla
+from ottla.cli.whole import app
 from ottla.client.admin.admin import Admin
 from ottla.client.errors import BadArgument
 from ottla.client.producer.producer import Producer
@@ -262,6 +264,11 @@ def test_case_80_records_that_are_gone_from_the_log_are_told(
         opened(broker, topic)
     rest = opened(broker, topic, accept_loss=True)
     assert rows(rest.to_arrow()) == written(0, 5) + written(8, 12)
+    query = ["sql", f"select count(*) as n from {topic}", "--bootstrap", broker.bootstrap]
+    refused = CliRunner().invoke(app, query)
+    assert (refused.exit_code, "ottla sql: --accept-loss" in refused.output) == (1, True)
+    told = CliRunner().invoke(app, [*query, "--accept-loss", "--json"])
+    assert (told.exit_code, told.stdout) == (0, '{"n": 9}\n')
 
 
 def test_the_tail_of_a_typed_table_is_converted_as_its_worker_would(
