@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from ottla.wire.batch import RecordBatch
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 PATCHED: Final = struct.Struct(">qii")
 """What the log sets in a batch, all that precedes the magic: base offset, length, leader epoch."""
@@ -26,12 +23,6 @@ class AppendResult(NamedTuple):
     duplicate: bool
 
 
-Staged: TypeAlias = "tuple[bytes | memoryview, int, int, int]"
-"""A batch on its way to the file: bytes, base offset, last offset, largest timestamp.
-
-Plain, because one is made for each batch."""
-
-
 class FreshBatches:
     """The bytes that were appended to a log, as they are in its file.
 
@@ -47,12 +38,12 @@ class FreshBatches:
         self.size = 0
         self.lacks_some = False
 
-    def add(self, chunks: Iterable[bytes | memoryview], size: int) -> None:
+    def add(self, chunk: bytes | memoryview, size: int) -> None:
         self.size += size
         if self.size > self.max_bytes:
             self.drop()
         elif not self.lacks_some:
-            self.chunks += chunks
+            self.chunks.append(chunk)
 
     def drop(self) -> None:
         self.lacks_some = True

@@ -250,8 +250,8 @@ class _Cleaner:
             for batch in _batches(segment):
                 data = self._cleaned(batch, must_stay=batch.next_offset == end)
                 if data:
-                    new.write([data])
-                    new.add(len(data), batch.last_offset, newest_time(RecordBatch(data)))
+                    newest = newest_time(RecordBatch(data))
+                    new.append([data], len(data), batch.last_offset, newest)
         new.replace_aborted(
             AbortedIndex(
                 entry for segment in group for entry in segment.aborted if self._is_needed(entry)

@@ -69,16 +69,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from ottla.log.appending import Staged
     from ottla.log.compaction import CompactedGroup
     from ottla.log.config import LogConfig
     from ottla.log.index import AbortedTransaction
     from ottla.log.life import Lease
-    from ottla.log.producer_state import Producer
+    from ottla.log.producer_state import Producer, SentBatch
     from ottla.log.recovery import LoadedLog
     from ottla.log.retention import Hold
     from ottla.log.segment import FoundBatches, Segment
-    from ottla.log.storage import Buffer, Storage
+    from ottla.log.storage import Storage
 
 DELETE_TO_HIGH_WATERMARK: Final = -1
 # Up to this size, a last segment without producer state is closed without writing its indexes:
@@ -273,13 +272,58 @@ class PartitionLog:
         origin: Origin = Origin.CLIENT,
         owned: bool = False,
     ) -> AppendResult:
-        """Append one batch that has passed `validate_produce`, or raise why not."""
-        (result,) = self.append_many(
-            (batch,), leader_epoch=leader_epoch, now_ms=now_ms, origin=origin, owned=owned
-        )
-        if isinstance(result, LogError):
-            raise result
-        return result
+        """Append one batch that has passed `validate_produce`, or raise why not.
+
+        With `owned` the memory of the batch belongs to the log from now on, so a large one need not
+        be copied.
+        """
+        if not self._usable:
+            self._require_usable()
+        base = self.log_end_offset
+        if leader_epoch > self.epochs.latest:
+            self.epochs.assign(leader_epoch, base)
+        tracked = batch.producer_id >= 0
+        if tracked and (sent := self._producers.check(batch, origin)) is not None:
+            return self._repeated(sent)
+        config = self.config
+        stamp = NO_TIMESTAMP
+        if config.log_append_time:
+            stamp = now_ms
+            batch = stamped(batch, now_ms)
+        size = batch.batch_length + LENGTH_OVERHEAD
+        last = base + batch.last_offset_delta
+        timestamp = batch.max_timestamp
+        segment = self._segments.active
+        try:
+            if segment.must_roll(config, size, last, timestamp, now_ms):
+                self._roll(now_ms)
+                segment = self._segments.active
+            if tracked and (aborted := self._producers.update(batch, base)) is not None:
+                segment.add_aborted(aborted)
+                self._last_abort = aborted.last_offset
+            patched = PATCHED.pack(base, batch.batch_length, leader_epoch)
+            if size > LOG_TAIL_BYTES:
+                # A batch that the tail does not keep is not copied either.
+                segment.append([patched, batch.data[PATCHED_BYTES:]], size, last, timestamp)
+                self._tail.clear()
+                if self.fresh is not None:
+                    self.fresh.drop()
+            else:
+                chunk: bytes | memoryview
+                if owned and size >= KEPT_BYTES and fills_its_memory(batch.data):
+                    chunk = batch.data
+                    chunk[:PATCHED_BYTES] = patched
+                else:
+                    chunk = patched + batch.data[PATCHED_BYTES:]
+                segment.append((chunk,), size, last, timestamp)
+                self._tail.add(base, chunk)
+                if self.fresh is not None:
+                    self.fresh.add(chunk, size)
+        except OSError as error:
+            raise self._fail(error) from error
+        self._segments.size_bytes += size
+        self.log_end_offset = last + 1
+        return AppendResult(base, last, stamp, self.log_start_offset, False)
 
     def append_many(
         self,
@@ -288,108 +332,33 @@ class PartitionLog:
         leader_epoch: int,
         now_ms: int,
         origin: Origin = Origin.CLIENT,
-        owned: bool = False,
     ) -> list[AppendResult | LogError]:
-        """Append batches of independent requests with one system call.
-
-        A refused batch does not affect the others; the result has its error in its place. With
-        `owned` the memory of the batches belongs to the log from now on, so a large batch need not
-        be copied.
-        """
-        if not self._usable:
-            self._require_usable()
-        if leader_epoch > self.epochs.latest:
-            self.epochs.assign(leader_epoch, self.log_end_offset)
-        config = self.config
+        """Append several batches; a refused one does not affect the others, and the result has its
+        error in its place."""
+        self._require_usable()
         results: list[AppendResult | LogError] = []
-        staged: list[Staged] = []
-        staged_bytes = 0
-        end = self.log_end_offset
-        try:
-            for batch in batches:
-                tracked = batch.producer_id >= 0
-                if tracked and (settled := self._settle(batch, origin)) is not None:
-                    results.append(settled)
-                    continue
-                if config.log_append_time:
-                    batch = stamped(batch, now_ms)  # noqa: PLW2901
-                size = batch.batch_length + LENGTH_OVERHEAD
-                last = end + batch.last_offset_delta
-                timestamp = batch.max_timestamp
-                if self._segments.active.must_roll(
-                    config, staged_bytes, size, last, timestamp, now_ms
-                ):
-                    self._write(staged)
-                    staged, staged_bytes = [], 0
-                    self._roll(now_ms)
-                if tracked and (aborted := self._producers.update(batch, end)) is not None:
-                    self._segments.active.add_aborted(aborted)
-                    self._last_abort = aborted.last_offset
-                patched = PATCHED.pack(end, batch.batch_length, leader_epoch)
-                if size > LOG_TAIL_BYTES:
-                    self._write(staged)
-                    staged, staged_bytes = [], 0
-                    self._write_large([patched, batch.data[PATCHED_BYTES:]], last, timestamp)
-                else:
-                    chunk: bytes | memoryview
-                    if owned and size >= KEPT_BYTES and fills_its_memory(batch.data):
-                        chunk = batch.data
-                        chunk[:PATCHED_BYTES] = patched
-                    else:
-                        chunk = patched + batch.data[PATCHED_BYTES:]
-                    staged.append((chunk, end, last, timestamp))
-                    staged_bytes += size
-                stamp = now_ms if config.log_append_time else NO_TIMESTAMP
-                results.append(AppendResult(end, last, stamp, self.log_start_offset, False))
-                end = last + 1
-            self._write(staged)
-        except OSError as error:
-            raise self._fail(error) from error
+        for batch in batches:
+            try:
+                result: AppendResult | LogError = self.append(
+                    batch, leader_epoch=leader_epoch, now_ms=now_ms, origin=origin
+                )
+            except LogError as refusal:
+                if not self._usable:
+                    raise
+                result = refusal
+            results.append(result)
         return results
 
     def check_coordinator(self, batch: RecordBatch) -> None:
         """Raise what `append` would refuse a coordinator's batch with, if it would."""
         self._producers.check(batch, Origin.COORDINATOR)
 
-    def _settle(self, batch: RecordBatch, origin: Origin) -> AppendResult | LogError | None:
-        """The answer to a batch that is not to be appended."""
-        try:
-            sent = self._producers.check(batch, origin)
-        except LogError as refusal:
-            return refusal
-        if sent is None:
-            return None
+    def _repeated(self, sent: SentBatch) -> AppendResult:
+        """The answer to a batch that was appended before."""
         stamp = sent.timestamp if self.config.log_append_time else NO_TIMESTAMP
         return AppendResult(
             sent.base_offset, sent.last_offset, stamp, self.log_start_offset, duplicate=True
         )
-
-    def _write(self, staged: list[Staged]) -> None:
-        if not staged:
-            return
-        segment = self._segments.active
-        before = segment.size
-        chunks = [entry[0] for entry in staged]
-        segment.write(chunks)
-        for chunk, base, last, timestamp in staged:
-            segment.add(len(chunk), last, timestamp)
-            self._tail.add(base, chunk)
-        size = segment.size - before
-        if self.fresh is not None:
-            self.fresh.add(chunks, size)
-        self._segments.size_bytes += size
-        self.log_end_offset = last + 1
-
-    def _write_large(self, parts: list[Buffer], last_offset: int, max_timestamp: int) -> None:
-        """A batch that the tail does not keep is not copied either."""
-        size = sum(map(len, parts))
-        self._segments.active.write(parts)
-        self._segments.active.add(size, last_offset, max_timestamp)
-        self._tail.clear()
-        if self.fresh is not None:
-            self.fresh.drop()
-        self._segments.size_bytes += size
-        self.log_end_offset = last_offset + 1
 
     def append_replayed(self, batch: RecordBatch, now_ms: int) -> None:
         """Append a batch of the journal as it is: it was here before a crash took it."""
@@ -398,17 +367,16 @@ class PartitionLog:
         self.epochs.assign(batch.partition_leader_epoch, batch.base_offset)
         last, timestamp = batch.last_offset, newest_time(batch)
         try:
-            if self._segments.active.must_roll(self.config, 0, batch.size, last, timestamp, now_ms):
+            if self._segments.active.must_roll(self.config, batch.size, last, timestamp, now_ms):
                 self._roll(now_ms)
             if batch.producer_id >= 0:
                 aborted = self._producers.update(batch, batch.base_offset)
                 if aborted is not None:
                     self._segments.active.add_aborted(aborted)
                     self._last_abort = aborted.last_offset
-            self._segments.active.write([batch.data])
+            self._segments.active.append([batch.data], batch.size, last, timestamp)
         except OSError as error:
             raise self._fail(error) from error
-        self._segments.active.add(batch.size, last, timestamp)
         self._segments.size_bytes += batch.size
         self.log_end_offset = last + 1
 

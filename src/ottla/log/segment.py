@@ -33,7 +33,7 @@ from ottla.log.index import (
 )
 from ottla.log.mapped import MIN_VIEW_BYTES, views, windows
 from ottla.log.sealed import Sealed, shared
-from ottla.log.storage import File
+from ottla.log.storage import File, without
 from ottla.wire.batch import (
     HEADER_SIZE,
     MAGIC,
@@ -299,10 +299,16 @@ class Segment:
 
     # Growing
 
-    def write(self, chunks: Sequence[Buffer]) -> None:
-        """Write after the last byte. `add` then makes the batches visible, one by one."""
+    def append(
+        self, chunks: Sequence[Buffer], size: int, last_offset: int, max_timestamp: int
+    ) -> None:
+        """Write a batch of `size` bytes after the last byte, and count it."""
         file = self._own or self.file
-        self.storage.write_all(file.fd, chunks, self.size)
+        position = self.size
+        written = self.storage.pwritev(file.fd, chunks, position)
+        if written != size:
+            self.storage.write_all(file.fd, without(chunks, written), position + written)
+        self.add(size, last_offset, max_timestamp)
 
     def add(self, size: int, last_offset: int, max_timestamp: int) -> None:
         """Count the batch of `size` bytes that lies at the end of the segment."""
@@ -313,8 +319,9 @@ class Segment:
         if position == 0:
             self.first_timestamp = max_timestamp
         elif position - self._last_indexed > self._interval:
-            self.offset_index.append(last_offset - self.base_offset, position)
-            self._note_time()
+            base = self.base_offset
+            self.offset_index.append(last_offset - base, position)
+            self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset - base)
             self._last_indexed = position
         self.next_offset = last_offset + 1
         self.size = position + size
@@ -322,20 +329,19 @@ class Segment:
     def must_roll(
         self,
         config: LogConfig,
-        staged: int,
         size: int,
         last_offset: int,
         max_timestamp: int,
         now_ms: int,
     ) -> bool:
-        """Whether a batch belongs in a new segment, after `staged` bytes not yet written."""
+        """Whether a batch belongs in a new segment."""
         if last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
             return True
-        used = self.size + staged
-        if used and used + size > config.segment_bytes:
-            return True
-        if self.size == 0:
+        used = self.size
+        if used == 0:
             return False
+        if used + size > config.segment_bytes:
+            return True
         if self.waited_ms(max_timestamp, now_ms) > config.segment_ms:
             return True
         offsets, times = self._offsets, self._times

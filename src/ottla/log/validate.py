@@ -36,9 +36,11 @@ from ottla.log.errors import (
 )
 from ottla.log.rewrite import recompress_batch
 from ottla.wire.batch import (
+    CODEC_MASK,
     CONTROL,
     DELETE_HORIZON,
     HEADER_SIZE,
+    LENGTH_OVERHEAD,
     LOG_APPEND_TIME,
     MAGIC,
     RecordBatch,
@@ -121,8 +123,12 @@ def open_batch(
 
     `zstd_allowed` is false for Produce versions before 7.
     """
-    batch = _the_batch(records)
     size = len(records)
+    if size < HEADER_SIZE:
+        raise _no_batch(records)
+    batch = RecordBatch(records)
+    if batch.magic != MAGIC or batch.batch_length + LENGTH_OVERHEAD != size:
+        raise _no_batch(records)
     if size > config.max_message_bytes:
         raise RecordTooLarge(
             f"batch of {size} bytes, max.message.bytes is {config.max_message_bytes}"
@@ -134,8 +140,8 @@ def open_batch(
     except BatchError as error:
         raise CorruptMessage(str(error)) from error
     _check_header(batch)
-    codec = batch.codec
-    if codec > Codec.ZSTD or (codec == Codec.ZSTD and not zstd_allowed):
+    codec = batch.attributes & CODEC_MASK
+    if codec >= Codec.ZSTD and (codec > Codec.ZSTD or not zstd_allowed):
         raise UnsupportedCompression(f"compression codec {codec} cannot be used in this request")
     if not config.log_append_time:
         _check_time(batch.base_timestamp, batch.max_timestamp, config, now_ms)
@@ -222,22 +228,18 @@ def _with_true_times(
     return copy
 
 
-def _the_batch(records: memoryview) -> RecordBatch:
+def _no_batch(records: memoryview) -> InvalidRecordError | CorruptMessage:
+    """What is wrong with the bytes."""
     size = len(records)
-    if size >= HEADER_SIZE:
-        batch = RecordBatch(records)
-        if batch.magic == MAGIC and batch.size == size:
-            return batch
-    # Something is wrong; say what.
     if not size:
-        raise InvalidRecordError("no records")
+        return InvalidRecordError("no records")
     try:
         batch = read_batch(records)
     except UnsupportedMagic as error:
-        raise InvalidRecordError(str(error)) from error
+        return InvalidRecordError(str(error))
     except BatchError as error:
-        raise CorruptMessage(str(error)) from error
-    raise InvalidRecordError(
+        return CorruptMessage(str(error))
+    return InvalidRecordError(
         f"{size - batch.size} bytes after the batch; a request carries one batch"
     )
 

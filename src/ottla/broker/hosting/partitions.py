@@ -117,6 +117,8 @@ class Partitions:
         # Errors already logged of logs that cannot be opened, so that retries do not log again.
         self._told: dict[TopicPartition, str] = {}
         self._configs: dict[str, LogConfig] = {}
+        # Of topics by the bytes of their ids: those of the image take longer to look up.
+        self._names: dict[bytes, str] = {}
         # Directories of deleted topics, by name, and when by the loop's clock each may go.
         self._going: dict[str, float] = {}
         self._purging = asyncio.Lock()
@@ -156,9 +158,12 @@ class Partitions:
         return self.find(self.name_of(topic_id), index)
 
     def name_of(self, topic_id: bytes) -> str:
-        name = self._cluster.image.topic_names.get(topic_uuid(topic_id))
+        name = self._names.get(topic_id)
         if name is None:
-            raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
+            name = self._cluster.image.topic_names.get(topic_uuid(topic_id))
+            if name is None:
+                raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
+            self._names[topic_id] = name
         return name
 
     def is_offline(self, topic: str, index: int) -> bool:
@@ -592,6 +597,8 @@ class Partitions:
     def image_changed(self, before: MetadataImage, after: MetadataImage) -> None:
         """Drop deleted and moved partitions; adopt new leader epochs and settings."""
         changes = delta(before, after)
+        if changes.deleted:
+            self._names.clear()
         if changes.deleted or changes.configs:
             self._configs.clear()
         if changes.deleted:
