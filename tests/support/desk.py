@@ -52,7 +52,7 @@ SERVERS: Final = {
 }
 NODES: Final = 4  # the most that a page starts
 # Long for any machine under load; who needs it is stuck.
-PATIENCE_SECONDS: Final = 120.0
+PATIENCE_SECONDS: Final = 300.0
 LOOK_SECONDS: Final = 0.05
 # Runs a file as `python -m asyncio` would: with `await` at the top level.
 SESSION: Final = """

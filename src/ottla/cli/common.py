@@ -29,6 +29,8 @@ EXTRAS = {
     "confluent_kafka": "kafka",
     "cryptography": "security",
     "duckdb": "sql",
+    "fastavro": "schemas",
+    "jsonschema": "schemas",
     "jwt": "security",
     "numba": "arrow",
     "numpy": "arrow",
@@ -40,6 +42,8 @@ EXTRAS = {
     "pyiceberg": "tables",
     "pyspark": "spark",
     "redis": "redis",
+    "starlette": "console",
+    "uvicorn": "console",
     "yaml": "spark",
 }
 """The extra that installs each optional package."""
