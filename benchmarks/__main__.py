@@ -36,8 +36,8 @@ INTRODUCTION: Final = """\
 # Results
 
 Written by `make bench`; do not edit. Each row compares two measurements of the same run on the same
-machine; a ratio is of medians, its range is over pairs of rounds. Sections that do not name a machine
-ran on 2 cores (AMD EPYC), 24 GiB, Linux, Python 3.11.7.
+machine; a ratio is of medians, its range is over pairs of rounds. Sections that name no machine ran
+on 2 cores (AMD EPYC), 24 GiB, Linux, Python 3.11.7.
 
 Missed targets: {missed}
 """
