@@ -210,6 +210,21 @@ def test_case_48_a_group_with_members_refuses(writing: TestClient, broker: Embed
         assert again.status_code == 409
 
 
+def test_case_48_a_group_that_has_moved_refuses(
+    writing: TestClient, broker: EmbeddedBroker
+) -> None:
+    """Fault: what was previewed as read again was something else by then."""
+    page = post(writing, f"{GROUP}/reset-preview", GROUP, to="earliest").text
+    with Admin(broker.bootstrap) as admin:
+        admin.alter_group_offsets("billing", {("orders", 0): 4})
+    answer = post(writing, f"{GROUP}/reset", GROUP, moves=moves(page))
+    assert (answer.status_code, "have changed since the preview" in answer.text) == (409, True)
+    assert committed(broker) == {0: 4, 1: 10}
+    with Admin(broker.bootstrap) as admin:
+        admin.alter_group_offsets("billing", {("orders", 0): 5})
+    assert post(writing, f"{GROUP}/reset", GROUP, moves=moves(page)).status_code == 303
+
+
 def test_case_48_moves_cannot_be_forged(writing: TestClient, broker: EmbeddedBroker) -> None:
     page = post(writing, f"{GROUP}/reset-preview", GROUP, to="latest").text
     mark = moves(page).partition(".")[0]

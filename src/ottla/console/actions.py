@@ -16,7 +16,7 @@ from ottla.console.query import parse_start
 from ottla.console.signing import opened, sealed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from ottla.client.admin.resets import ResetTarget
     from ottla.client.producer.types import RecordMetadata
@@ -190,7 +190,6 @@ def signed(secret: bytes, sort: str, group: str, moves: Sequence[OffsetMove]) ->
     return sealed(secret, sort, group, rows)
 
 
-def verified(secret: bytes, sort: str, group: str, text: str) -> Mapping[tuple[str, int], int]:
-    """The new offsets of signed moves; raises if they are not ours, or of another group."""
-    moves = opened(secret, sort, group, text)
-    return {(topic, partition): after for topic, partition, _, after in moves}
+def verified(secret: bytes, sort: str, group: str, text: str) -> list[OffsetMove]:
+    """The signed moves; raises if they are not ours, or of another group."""
+    return [OffsetMove(*move) for move in opened(secret, sort, group, text)]

@@ -90,15 +90,27 @@ async def preview(request: Request, form: FormData) -> Response:
 
 @operates
 async def reset(request: Request, form: FormData) -> Response:
-    """The moves as they were previewed; a group that has got members since refuses them."""
+    """The moves as they were previewed.
+
+    They are refused if the group has got members since, or other offsets. The start of a queue may
+    trail, so that one is not compared.
+    """
     secret = console_of(request).visitors.secret
     sort, name = _sort(request)
-    offsets = actions.verified(secret, sort, name, field(form, "moves"))
+    moves = actions.verified(secret, sort, name, field(form, "moves"))
+    offsets = {(one.topic, one.partition): one.after for one in moves}
 
     async def work(admin: Admin) -> None:
         await check_stopped(admin, sort, name)
-        alter = admin.alter_share_group_offsets if sort == "queue" else admin.alter_group_offsets
-        await alter(name, offsets)
+        if sort == "queue":
+            await admin.alter_share_group_offsets(name, offsets)
+            return
+        known = {
+            (one.topic, one.partition): one.offset for one in await admin.list_group_offsets(name)
+        }
+        if any(known.get((one.topic, one.partition)) != one.before for one in moves):
+            raise Refused(409, "Offsets of the group have changed since the preview; look again.")
+        await admin.alter_group_offsets(name, offsets)
 
     return await _changed(request, "Read", work)
 
