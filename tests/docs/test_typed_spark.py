@@ -24,13 +24,13 @@ assert spark.read.parquet("orders-by-day").count() == 5
 spark.stop()
 """
 TOTALS: Final = """
-from pyspark.sql import functions as f
-totals = orders.selectExpr("cast(key as string) as shop").groupBy("shop").count()
 totals = orders.selectExpr("cast(key as string) as shop")
 """
 WRITTEN: Final = """
+import shutil
 query.processAllAvailable()
 query.stop()
+shutil.rmtree("checkpoints")  # the next query is another one
 """
 
 
