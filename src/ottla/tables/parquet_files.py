@@ -200,8 +200,9 @@ class RoundFiles:
         return self._rows.finish(), letters
 
     def discard(self) -> None:
-        """Delete the files of the round from the spool."""
+        """Delete the files of the round from the spool, and give its memory back."""
         shutil.rmtree(self._directory, ignore_errors=True)
+        pa.default_memory_pool().release_unused()
 
     def _add_rows(self, number: int, rows: pa.RecordBatch) -> None:
         if not rows.num_rows:
@@ -261,8 +262,11 @@ class _Buffer:
         self.nbytes += rows.nbytes
 
     def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows, once: each batch is given up, so that memory is free for the file's pages."""
         for number in sorted(self._partitions):
-            yield from self._partitions[number]
+            waiting = self._partitions.pop(number)[::-1]
+            while waiting:
+                yield waiting.pop()
 
 
 def write_parquet(path: Path, columns: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
