@@ -60,6 +60,7 @@ class Delays:
         self._since = now
 
     def tell(self) -> None:
+        print()
         for (fault, who), seconds in sorted(self._seconds.items()):
             middle, longest = statistics.median(seconds), max(seconds)
             print(f"{fault:10} x {len(seconds):3}  {who:9} {middle:6.2f} s, {longest:6.2f} s")
@@ -138,6 +139,7 @@ def test_nothing_is_lost_or_doubled_while_nodes_die(tmp_path: Path) -> None:
         load = Load(bootstrap, ORDERS)
         for turn in range(ROUNDS):
             fault = chance.choice(FAULTS)
+            print(f"round {turn}: {fault}", flush=True)
             filled = fill(bootstrap, NUMBERS, turn * NUMBERS)
             load.send(SENT, wait=False)
             time.sleep(chance.uniform(0, 0.3))
