@@ -4,10 +4,16 @@
 
 - cost: processor time of all processes for a record, two nodes against one. With a generator beside
   them, two cores cannot show how much faster two nodes are; how much more they cost says how much
-  two cores carry. Once each node leads as many partitions as the one does, so that its requests are
-  as large; once two nodes share as many, so that each has half of a request. Producers have several
-  requests in flight, and so has this one; what it costs without is shown besides, because then each
-  request has a durable write of its own, whatever its size.
+  two cores carry.
+  - client: librdkafka, with keys, so that all partitions get records. At full speed, which is what
+    two cores have to carry: it has a request for each partition, as many for two nodes as for one.
+    And at a steady rate far below that, without a target: requests are small then, and a node has
+    durable writes of its own, which fewer requests share.
+  - java: Kafka's producer at full speed. A request has a batch of each partition of its node, so
+    two nodes have twice as many requests, each half as large.
+  - requests: encoded ones, replayed. Once each node leads as many partitions as the one does, so
+    that its requests are as large; once two nodes share as many, and each request is split in two,
+    without a target: the clients above say what that means.
 - supervisor: one node process below a supervisor against a broker without one.
 - throughput: two nodes against one, where the generator can have a processor of its own.
 - kill: from SIGKILL of a node until it acknowledges the next record.
@@ -26,8 +32,10 @@ from contextlib import ExitStack, contextmanager
 from threading import Thread
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from benchmarks import _librdkafka as librdkafka
 from benchmarks._harness import Row, part, report, skipped, until_clear
 from benchmarks._ottla import OttlaProcess
+from benchmarks._peers import PERF_TOOL_JVM, run_tool, why_no_jvm
 from ottla import EmbeddedBroker
 from ottla.sync import Admin
 from ottla.wire.builder import BatchBuilder
@@ -43,7 +51,8 @@ ROUNDS: Final = 2 if QUICK else 5
 MAX_ROUNDS: Final = 2 if QUICK else 11
 PARTITIONS: Final = 12
 TOPIC: Final = "records"
-RECORDS: Final = 32  # of 500 bytes in a batch
+VALUE: Final = b"v" * 500
+RECORDS: Final = 32  # in a batch
 REQUESTS: Final = 200 if QUICK else 600  # each with a batch for every partition of its node
 # After so much, logs and files of the journal are there, and the cache of tails is full: memory
 # that is new to a process costs it more than memory that it has used before.
@@ -51,6 +60,16 @@ WARM_BYTES: Final = 72 * 1024**2
 SLICE: Final = 20  # requests of one side before it is the other's turn
 WINDOW: Final = 4  # requests in flight to a node; Kafka's producers have five
 PASSES: Final = 4  # that read all of a round
+CLIENT_SECONDS: Final = 1.0 if QUICK else 2.0  # of records handed to the client, in a round
+JAVA_RECORDS: Final = 200_000 if QUICK else 1_000_000
+JAVA_SECONDS: Final = 300.0
+STEADY_RATE: Final = 20_000  # records a second
+ALL_AT_ONCE: Final = 500_000  # a second: more than a broker takes
+# So that the client waits for the broker alone, not for room.
+CLIENT_ROOM: Final = {
+    "queue.buffering.max.messages": "2000000",
+    "queue.buffering.max.kbytes": "2000000",
+}
 SETTLE_SECONDS: Final = 1.5  # until the journal rests
 THROUGHPUT_CORES: Final = 3
 KILL_NODES: Final = 4
@@ -106,7 +125,9 @@ sys.exit(run_nodes(config, Setup(1, Path(sys.argv[1]), "text", "warning"), ready
 
 
 def main() -> None:
-    rows = part("cost", cost_rows)
+    rows = part("client", client_rows)
+    rows += part("java", java_rows)
+    rows += part("requests", cost_rows)
     rows += part("supervisor", supervisor_rows)
     rows += part("throughput", throughput_rows)
     rows += part("kill", kill_rows)
@@ -148,7 +169,7 @@ def led(bootstrap: str) -> list[Led]:
 def records(count: int) -> bytes:
     builder = BatchBuilder()
     for _ in range(count):
-        builder.append(b"v" * 500, timestamp=time.time_ns() // 1_000_000)
+        builder.append(VALUE, timestamp=time.time_ns() // 1_000_000)
     return bytes(builder.build())
 
 
@@ -255,23 +276,92 @@ def in_turns(sides: Sequence[Load], turn: int) -> Sequence[Load]:
 # -- cost, supervisor and throughput --------------------------------------------------------------
 
 
+def client_rows() -> list[Row]:
+    rows = _client_costs("at full speed", ALL_AT_ONCE, 1.15)
+    return rows + _client_costs(f"{STEADY_RATE:,} a second", STEADY_RATE, None)
+
+
+def _client_costs(what: str, rate: int, target: float | None) -> list[Row]:
+    costs: tuple[list[float], list[float]] = ([], [])
+
+    def rows() -> list[Row]:
+        return [
+            _row(
+                f"processor time of a record of librdkafka, {what}, 2 nodes, peer 1", costs, target
+            )
+        ]
+
+    brokers = Nodes(2), Nodes(1, supervised=False)
+    with serving(*brokers), ExitStack() as stack:
+        settings = [{"bootstrap.servers": one.bootstrap, **CLIENT_ROOM} for one in brokers]
+        clients = [
+            stack.enter_context(librdkafka.Client(librdkafka.PRODUCER, one)) for one in settings
+        ]
+        sides = [*zip(brokers, clients, costs, strict=True)]
+
+        def one_round(turn: int) -> None:
+            for broker, client, found in sides if turn % 2 == 0 else sides[::-1]:
+                before = broker.cpu_seconds()
+                sent = client.produce_steadily(TOPIC, VALUE, rate, CLIENT_SECONDS)
+                found.append((broker.cpu_seconds() - before) / sent * 1e6)
+
+        for turn in range(2):  # until logs, files and caches are there
+            one_round(turn)
+        for found in costs:
+            found.clear()
+        return until_clear(one_round, rows, ROUNDS, MAX_ROUNDS)
+
+
+def java_rows() -> list[Row]:
+    if (reason := why_no_jvm()) is not None:
+        skipped("java", reason)
+        return []
+    costs: tuple[list[float], list[float]] = ([], [])
+
+    def rows() -> list[Row]:
+        what = "processor time of a record of Java's producer, at full speed, 2 nodes, peer 1"
+        return [_row(what, costs, 1.15)]
+
+    brokers = Nodes(2), Nodes(1, supervised=False)
+    with serving(*brokers):
+        sides = [*zip(brokers, costs, strict=True)]
+
+        def one_round(turn: int) -> None:
+            for broker, found in sides if turn % 2 == 0 else sides[::-1]:
+                before = broker.cpu_seconds()
+                done = run_tool(
+                    *("kafka-producer-perf-test", "--topic", TOPIC, "--throughput", "-1"),
+                    *("--num-records", str(JAVA_RECORDS), "--record-size", str(len(VALUE))),
+                    *("--command-property", "acks=all"),
+                    bootstrap=broker.bootstrap,
+                    timeout=JAVA_SECONDS,
+                    jvm_options=PERF_TOOL_JVM,
+                )
+                assert f"{JAVA_RECORDS} records sent" in done.stdout, done.stderr
+                found.append((broker.cpu_seconds() - before) / JAVA_RECORDS * 1e6)
+
+        return until_clear(one_round, rows, ROUNDS, MAX_ROUNDS)
+
+
 def cost_rows() -> list[Row]:
     """Requests to two nodes are as large as those to one, as with twice the partitions, or half."""
-    rows = _costs("12 partitions a node", per_node=True)
-    rows += _costs("12 partitions in all", per_node=False)
-    return rows + _costs("12 partitions in all, one request at a time", per_node=False, window=1)
+    rows = _costs("12 partitions a node", (1.15, 1.10), per_node=True)
+    rows += _costs("requests split in two", (None, 1.10), per_node=False)
+    what = "requests split in two, one at a time"
+    return rows + _costs(what, (None, None), per_node=False, window=1)
 
 
-def _costs(what: str, *, per_node: bool, window: int = WINDOW) -> list[Row]:
+def _costs(
+    what: str, targets: tuple[float | None, float | None], *, per_node: bool, window: int = WINDOW
+) -> list[Row]:
     produced: tuple[list[float], list[float]] = ([], [])
     consumed: tuple[list[float], list[float]] = ([], [])
 
     def rows() -> list[Row]:
         of_produced = f"processor time of a produced record, {what}, 2 nodes, peer 1"
         of_consumed = f"processor time of a consumed record, {what}, 2 nodes, peer 1"
-        if window == 1:
-            return [_row(of_produced, produced, None)]
-        return [_row(of_produced, produced, 1.15), _row(of_consumed, consumed, 1.10)]
+        found = [_row(of_produced, produced, targets[0])]
+        return found if window == 1 else [*found, _row(of_consumed, consumed, targets[1])]
 
     brokers = Nodes(2), Nodes(1, supervised=False)
     with loads(*brokers, partitions=PARTITIONS, per_node=per_node) as sides:

@@ -83,7 +83,9 @@ class Broker:
         return NodesProcess(self._path, NODES, *options).__enter__()
 
     def suffer(self, fault: str, chance: random.Random) -> None:
-        victim = chance.randint(1, NODES)
+        # Not one that waits for its next start, which is up to a minute after many crash loops.
+        wait_for(self.process.nodes, "a node runs")
+        victim = chance.choice(sorted(self.process.nodes()))
         match fault:
             case "kill":
                 self._kill(victim)
@@ -92,7 +94,8 @@ class Broker:
                 self.process.signal_node(victim, signal.SIGSTOP)
                 wait_for(lambda: gone([stopped]), "a stopped node is killed")
             case "crash loop":
-                for _ in range(3):
+                before = self._taken_over(victim)
+                while self._taken_over(victim) == before:
                     self._kill(victim)
             case "supervisor":
                 nodes = list(self.process.nodes().values())
@@ -101,14 +104,23 @@ class Broker:
                 self.close()
                 self.process = self._start()
 
+    def _taken_over(self, node: int) -> int:
+        """How often other nodes have taken over from it."""
+        return self.process.errors().count(f"node {node} keeps failing")
+
     def _pid(self, node: int) -> int:
         wait_for(lambda: node in self.process.nodes(), f"node {node} runs")
         return self.process.nodes()[node]
 
     def _kill(self, node: int) -> None:
         killed = self._pid(node)
-        self.process.signal_node(node, signal.SIGKILL)
+        told = self._ended(node)
+        os.kill(killed, signal.SIGKILL)
         wait_for(lambda: gone([killed]), "a killed node is gone")
+        wait_for(lambda: self._ended(node) > told, "its supervisor knows of it")
+
+    def _ended(self, node: int) -> int:
+        return self.process.errors().count(f"node {node} ended with status")
 
     def close(self) -> None:
         self.process.__exit__(None, None, None)
