@@ -17,6 +17,8 @@
 - supervisor: one node process below a supervisor against a broker without one.
 - throughput: two nodes against one, where the generator can have a processor of its own.
 - kill: from SIGKILL of a node until it acknowledges the next record.
+- takeover: from the third SIGKILL of a node within a minute until another one acknowledges for it.
+- news: from the answer to CreateTopics of one node until every other knows the topic.
 - move: the longest gap between two acknowledgements while a partition moves to another node.
 - start: `EmbeddedBroker(nodes=3)`, once its modules are imported.
 """
@@ -77,6 +79,7 @@ BROKERS: Final = 1 if QUICK else 6
 # A third exit within a minute would hand its partitions over instead.
 KILLS: Final = 2 * KILL_NODES
 MOVES: Final = 5 if QUICK else 50
+NEWS: Final = 20 if QUICK else 100
 STARTS: Final = 5 if QUICK else 20
 MOVED_BYTES: Final = (64 if QUICK else 1024) * 1024**2
 MIB: Final = 1024**2
@@ -131,6 +134,8 @@ def main() -> None:
     rows += part("supervisor", supervisor_rows)
     rows += part("throughput", throughput_rows)
     rows += part("kill", kill_rows)
+    rows += part("takeover", takeover_rows)
+    rows += part("news", news_rows)
     rows += part("move", move_rows)
     rows += part("start", start_rows)
     report("nodes: several on one machine", rows, ("uvloop",))
@@ -480,6 +485,39 @@ def _kills() -> list[float]:
             found.append(time.perf_counter() - began)
             time.sleep(0.5)
     return found
+
+
+def takeover_rows() -> list[Row]:
+    seconds = []
+    for _ in range(BROKERS):
+        broker = Nodes(KILL_NODES)
+        with serving(broker):
+            one = bytes(batch(b"value"))
+            mine = {node: partitions[0] for node, _, partitions in led(broker.bootstrap)}
+            for node, partition in list(mine.items())[: KILL_NODES // 2]:  # the others take over
+                for _ in range(3):
+                    _until_acknowledged(broker.bootstrap, partition, one)
+                    os.kill(broker.processes()[node], signal.SIGKILL)
+                    began = time.perf_counter()
+                _until_acknowledged(broker.bootstrap, partition, one)
+                seconds.append(time.perf_counter() - began)
+    return [_seconds("other nodes acknowledge for one that keeps dying", seconds, 1.0)]
+
+
+def news_rows() -> list[Row]:
+    seconds = []
+    broker = Nodes(KILL_NODES)
+    with serving(broker), ExitStack() as stack, Admin(broker.bootstrap) as admin:
+        nodes = [stack.enter_context(RawClient(address)) for _, address, _ in led(broker.bootstrap)]
+        for number in range(NEWS):
+            name = f"news-{number}"
+            admin.create_topic(name)
+            began = time.perf_counter()
+            for client in nodes:
+                while client.topic(name).error_code:
+                    pass
+            seconds.append(time.perf_counter() - began)
+    return [_seconds("all nodes know a topic that one has created", seconds, 0.05)]
 
 
 def _until_acknowledged(bootstrap: str, partition: int, one: bytes) -> None:

@@ -11,6 +11,7 @@ import fcntl
 import logging
 import os
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
@@ -100,6 +101,9 @@ class DataDirectory:
         """Release the lock; the logs must be closed by then."""
         fd, self._lock_fd = self._lock_fd, -1
         if fd >= 0:  # after a second close the number may be another file's
+            # A node that took over from another is not the one to be found there afterwards.
+            with suppress(OSError):
+                os.ftruncate(fd, 0)
             os.close(fd)
 
     def together(self) -> AbstractContextManager[None]:

@@ -40,6 +40,15 @@ def test_a_second_holder_is_told_who_the_first_is(directory: DataDirectory) -> N
         DataDirectory(directory.path)
 
 
+def test_a_closed_directory_names_nobody(tmp_path: Path) -> None:
+    """Fault: `kill_node` of one that others had taken over from killed the one that did."""
+    directory = DataDirectory(tmp_path / "data")
+    lock = tmp_path / "data" / ".lock"
+    assert int(lock.read_text()) == os.getpid()
+    directory.close()
+    assert lock.read_text() == ""
+
+
 def test_a_second_close_leaves_the_files_of_others(tmp_path: Path) -> None:
     directory = DataDirectory(tmp_path)
     number, other = directory._lock_fd, os.open(tmp_path, os.O_RDONLY)
