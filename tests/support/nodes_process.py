@@ -71,13 +71,19 @@ class NodesProcess:
         return os.pread(fd, os.fstat(fd).st_size, 0).decode()
 
     def nodes(self) -> dict[int, int]:
-        """The process of each node that holds its directory, by node."""
-        found = {}
-        for lock in (self._directory / ".lock", *self._directory.glob("node.*/.lock")):
+        """The process of each node that holds its directory, by node.
+
+        A node that takes over from another holds the directory of that one for a moment, too.
+        """
+        found: dict[int, int] = {}
+        locks = [self._directory / ".lock", *self._directory.glob("node.*/.lock")]
+        for lock in sorted(locks, key=lambda path: path.stat().st_mtime_ns):
             parent = lock.parent
             node = 1 if parent == self._directory else int(parent.name.removeprefix("node."))
             text = lock.read_text().strip()
-            if text and Path(f"/proc/{text}").exists() and _parent(int(text)) == self.pid:
+            if not text or int(text) in found.values():
+                continue
+            if Path(f"/proc/{text}").exists() and _parent(int(text)) == self.pid:
                 found[node] = int(text)
         return found
 
