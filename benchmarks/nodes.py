@@ -101,11 +101,12 @@ class Nodes(OttlaProcess):
         return [sys.executable, "-c", ONE_SUPERVISED, str(self.data_dir)]
 
     def processes(self) -> dict[int, int]:
-        """Node processes, by node."""
+        """Node processes, by node; without one from which others have taken over."""
         root = self.data_dir
         found = {1: root / ".lock"}
         found |= {int(path.name[5:]): path / ".lock" for path in root.glob("node.*")}
-        return {node: int(lock.read_text()) for node, lock in sorted(found.items())}
+        texts = {node: lock.read_text() for node, lock in sorted(found.items())}
+        return {node: int(text) for node, text in texts.items() if text}
 
     def cpu_seconds(self) -> float:
         own = super().cpu_seconds()
