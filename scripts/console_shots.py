@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PAGES = {
+    "queue": "c/local/queues/warehouse",
+    "window": "c/local/queues/warehouse/orders/1",
+    "queues": "c/local/queues",
     "overview": "c/local/",
     "topics": "c/local/topics",
     "topic": "c/local/topics/orders",
@@ -36,9 +39,6 @@ PAGES = {
     "record": "c/local/topics/orders/messages/0/3",
     "groups": "c/local/groups",
     "group": "c/local/groups/billing",
-    "queues": "c/local/queues",
-    "queue": "c/local/queues/warehouse",
-    "window": "c/local/queues/warehouse/orders/1",
     "letters": "c/local/queues/warehouse/letters",
     "tables": "c/local/tables",
     "table": "c/local/tables/orders",
@@ -140,7 +140,13 @@ def stage() -> Iterator[EmbeddedBroker]:
             for told in run.tell():
                 producer.send(PIPELINES_TOPIC, told.value, key=told.key)
             admin.alter_configs(
-                "group", "warehouse", {"errors.deadletterqueue.topic.name": "dlq.orders"}
+                "group",
+                "warehouse",
+                {
+                    "errors.deadletterqueue.topic.name": "dlq.orders",
+                    # The locks are to last until all pictures are taken.
+                    "share.record.lock.duration.ms": "60000",
+                },
             )
             # Rates and attention need samples, which the console takes once somebody looks.
             urllib.request.urlopen(f"{broker.console_url}c/local/").close()

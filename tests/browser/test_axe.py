@@ -27,13 +27,13 @@ def axe() -> str:
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[EmbeddedBroker]:
-    """Of this file: every page has something to show."""
+    """Every page has something to show. It is first: it needs a loop of its own for a moment."""
     with stage() as running:
         yield running
 
 
 @pytest.fixture(scope="module", params=["light", "dark"])
-def themed(request: pytest.FixtureRequest, chromium: Browser, broker: Any) -> Iterator[Page]:
+def themed(request: pytest.FixtureRequest, broker: Any, chromium: Browser) -> Iterator[Page]:
     with chromium.new_context(base_url=broker.console_url, color_scheme=request.param) as context:
         yield context.new_page()
 

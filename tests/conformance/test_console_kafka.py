@@ -420,9 +420,7 @@ async def test_case_58_an_open_transaction_is_listed_and_fenced(
             done = await asyncio.to_thread(post, writing, f"{page}/fence", name=name)
             assert done.status_code == 303, done.text
 
-    async with Producer(
-        apache_bootstrap, transactional_id=name, transaction_timeout_ms=600_000
-    ) as producer:
+    async with Producer(apache_bootstrap, transactional_id=name) as producer:
         with pytest.raises(ProducerFenced):
             await fenced(producer)
     await asyncio.to_thread(until, writing, f"/api/v1{page}", '"open_s":null')
