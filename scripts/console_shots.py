@@ -165,7 +165,9 @@ def stage() -> Iterator[EmbeddedBroker]:
                     auto_offset_reset="earliest",
                     client_id="worker-3",
                 ) as worker,
-                Producer(broker.bootstrap, transactional_id="billing-1") as billing,
+                Producer(
+                    broker.bootstrap, transactional_id="billing-1", transaction_timeout_ms=900_000
+                ) as billing,
                 billing.transaction(),
             ):
                 billing.send("payments", b"17 EUR")

@@ -223,7 +223,7 @@ def test_case_55_letters_are_grouped_and_lead_to_their_records(
     page.get_by_role("link", name=f"orders-0@{5_000:,}".replace(",", "")).first.click()
     page.get_by_text("is beyond the end").wait_for()
     page.go_back()
-    page.get_by_label("letter 0@3").check()
+    page.get_by_label("letter 0@3", exact=True).check()
     page.locator("form[action$=redrive-preview] button").click()
     page.get_by_role("button", name="Send 1 letter(s)").click()
     page.get_by_text("Redrive done").wait_for()

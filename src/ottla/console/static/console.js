@@ -68,6 +68,10 @@
     tag = answer.headers.get("etag") || "";
     if (!answer.ok) throw new Error(`status ${answer.status}`);
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    if (!$("#live", page)) {
+      location.reload(); // what it showed is gone, such as a deleted topic
+      return;
+    }
     delete $("#stale").dataset.since;
     for (const id of ["live", "attention-counter", "age", "stale"]) {
       const [before, after] = [$(`#${id}`), $(`#${id}`, page)];
