@@ -226,7 +226,8 @@ def test_case_55_letters_are_grouped_and_lead_to_their_records(
     page.get_by_label("letter 0@3", exact=True).check()
     page.locator("form[action$=redrive-preview] button").click()
     page.get_by_role("button", name="Send 1 letter(s)").click()
-    page.get_by_text("Redrive done").wait_for()
+    done = "Redrive done"
+    page.wait_for_function("(text) => document.body.innerText.includes(text)", arg=done)
     with Reader(broker.bootstrap, "orders", stop="latest") as reader:
         values = [one.value for one in reader.records()]
     assert values.count(b"letter 3") == 1
