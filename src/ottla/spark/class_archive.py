@@ -41,7 +41,9 @@ EXIT_SECONDS: Final = 60.0
 MAKE_SECONDS: Final = 600.0
 """Making takes 20 s; at the lowest priority on a busy machine far longer."""
 UNUSED_SECONDS: Final = 30 * 86_400.0
-"""Archives of a Java or Spark that is gone, and lists of processes that were killed."""
+"""Archives of a Java or Spark that is gone."""
+LEFT_SECONDS: Final = 86_400.0
+"""Lists and unfinished archives of processes that were killed; those of today may be in use."""
 LOWEST_PRIORITY: Final = 19
 _VERSION: Final = re.compile(r'JAVA_VERSION="(\d+)')
 _LOGS_AOT: Final = 24
@@ -158,10 +160,11 @@ def make(java: Path, target: Path, classes: Path, class_path: str) -> bool:
 
 
 def remove_unused(directory: Path, now: float) -> None:
-    """Archives that no session has used for a month, and lists that nobody came to use."""
+    """Archives that no session has used for a month, and what killed processes have left."""
     for file in directory.iterdir():
+        kept = UNUSED_SECONDS if file.suffix == SUFFIX else LEFT_SECONDS
         with suppress(OSError):
-            if now - file.stat().st_mtime > UNUSED_SECONDS:
+            if now - file.stat().st_mtime > kept:
                 file.unlink()
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from ottla.spark.class_archive import (
+    LEFT_SECONDS,
     SETTING,
     UNUSED_SECONDS,
     ClassArchive,
@@ -172,10 +173,15 @@ def test_a_process_that_has_ended_is_followed_by_one_that_makes_it(tmp_path: Pat
 
 
 def test_what_nobody_has_used_for_a_month_is_removed(tmp_path: Path) -> None:
-    old, new = tmp_path / "old.jsa", tmp_path / "new.jsa"
-    old.touch()
-    new.touch()
+    ages = {
+        "old.jsa": UNUSED_SECONDS + 60,
+        "used.jsa": LEFT_SECONDS + 60,
+        "left.1.classes": LEFT_SECONDS + 60,
+        "new.2.classes": 60,
+    }
     now = time.time()
-    os.utime(old, (now - UNUSED_SECONDS - 60,) * 2)
+    for name, age in ages.items():
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (now - age,) * 2)
     remove_unused(tmp_path, now)
-    assert list(tmp_path.iterdir()) == [new]
+    assert {one.name for one in tmp_path.iterdir()} == {"used.jsa", "new.2.classes"}
