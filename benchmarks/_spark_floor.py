@@ -33,7 +33,7 @@ TURNS: Final = 1 if QUICK else 2
 PATIENCE: Final = 180.0
 # kind: what the row calls it, how much faster than it we must be
 PEERS: Final = {
-    "stock": ("stock session", 2.0),
+    "stock": ("stock session", 2.5),
     "kafka": ("kafka format, our profile", 1.0),
 }
 

@@ -51,12 +51,16 @@ LIKE_THEIRS: Final = {
     "default.replication.factor": "3",
     "authorizer.class.name": "standard",
     "allow.everyone.if.no.acl.found": "true",
-    "super.users": "User:ANONYMOUS",
     "group.share.min.record.lock.duration.ms": "1000",
 }
 GO_LINE: Final = re.compile(r"^--- (PASS|FAIL|SKIP): (\S+)")
 
-EXPECTED: Final[Mapping[str, Mapping[str, str]]] = {FRANZ_GO: {}, LIBRDKAFKA: {}}
+EXPECTED: Final[Mapping[str, Mapping[str, str]]] = {
+    FRANZ_GO: {},
+    LIBRDKAFKA: {
+        "0081_admin": "alters a setting of Kerberos at a broker, and the broker has no Kerberos",
+    },
+}
 
 
 class Outcome(NamedTuple):
@@ -92,8 +96,9 @@ def report(outcome: Outcome, expected: Mapping[str, str], log: Path) -> int:
         print(f"failed: {name}" + (f" ({expected[name]})" if name in expected else ""))
     for name in mended:
         print(f"passed, but is expected to fail: {name}")
-    counts = f"{len(outcome.passed)} passed, {len(outcome.failed)} failed, "
-    print(f"{counts}{len(outcome.skipped)} skipped: {' '.join(outcome.skipped)}")
+    skipped = set(outcome.skipped) - set(outcome.passed) - set(outcome.failed)
+    counts = f"{len(outcome.passed)} passed, {len(outcome.failed)} failed"
+    print(f"{counts}, {len(skipped)} skipped by the suite or not chosen")
     return int(bool(wrong or mended) or not outcome.passed)
 
 
