@@ -25,6 +25,10 @@ NOT_TYPED: Final = {
     ("how-to/query-tables", "py"): (1, "a table in S3; tests/spark/test_tables_s3.py reads one"),
     ("how-to/quotas", "bash"): (1, "Kafka's tools; tests/conformance/security runs them"),
     ("how-to/secure-a-broker", "bash"): (2, "Kafka's tools; tests/conformance/security runs them"),
+    ("how-to/spark", "py"): (
+        5,
+        "sources and sinks without their data; tests/spark runs all of these",
+    ),
     ("how-to/tables", "py"): (1, "a path that ottla table show prints"),
 }
 FILES: Final = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

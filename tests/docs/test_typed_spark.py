@@ -23,15 +23,6 @@ query.stop()
 assert spark.read.parquet("orders-by-day").count() == 5
 spark.stop()
 """
-TOTALS: Final = """
-totals = orders.selectExpr("cast(key as string) as shop")
-"""
-WRITTEN: Final = """
-import shutil
-query.processAllAvailable()
-query.stop()
-shutil.rmtree("checkpoints")  # the next query is another one
-"""
 
 
 def produce(desk: Desk, topic: str, numbers: range) -> None:
@@ -87,18 +78,3 @@ def test_pipelines(tmp_path: Path) -> None:
         assert "is well" in desk.run("ottla pipeline check quickstart.py")
         desk.run("ottla broker")
         desk.shell()
-
-
-def test_spark(tmp_path: Path) -> None:
-    shown = {"s3://bucket/prefix": (tmp_path / "tier").as_uri()}
-    (tmp_path / "tier").mkdir()
-    with Desk("how-to/spark", tmp_path, shown) as desk:
-        desk.run("ottla broker")
-        for name in ("orders", "jobs", "totals"):
-            desk.run(f"ottla topic create {name}")
-        produce(desk, "orders", range(5))
-        once = NEXT, WRITTEN
-        printed = desk.session(
-            NEXT, NEXT, NEXT, "print(archive.count())", TOTALS, *once, *once, "spark.stop()"
-        )
-        assert printed == "5\n"
