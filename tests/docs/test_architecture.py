@@ -12,10 +12,9 @@ import pytest
 import typer.main
 
 from ottla.broker.access.listeners import CONSOLE, METRICS, REGISTRY
-from ottla.cli.broker import CONSOLE_ADDRESS, _with_registry
+from ottla.cli.broker import CONSOLE_ADDRESS, REGISTRY_ADDRESS
 from ottla.cli.whole import app
 from ottla.console.letters import REDRIVE_TOPIC
-from ottla.metadata.config.broker import BrokerConfig
 from ottla.metadata.config.broker_keys import BROKER_CONFIGS
 from ottla.metadata.names import OWN_TOPICS, PIPELINES_TOPIC, POINTER_TOPIC
 from scripts.generate_schema import EXTENSIONS
@@ -106,8 +105,7 @@ def test_listeners() -> None:
     (kafka,) = set(rows) - {REGISTRY, METRICS, CONSOLE}
     default = BROKER_CONFIGS["listeners"].default
     assert rows[kafka][2].startswith(str(default).removeprefix("PLAINTEXT://"))
-    registry = _with_registry(BrokerConfig({}), "http").static["ottla.registry.listener"]
-    assert str(registry).removeprefix("http://") in rows[REGISTRY][2]
+    assert REGISTRY_ADDRESS in rows[REGISTRY][2]
     assert CONSOLE_ADDRESS in rows[CONSOLE][2]
     http = {key for key in BROKER_CONFIGS if re.fullmatch(r"ottla\.\w+\.listener", key)}
     assert http == {code(rows[name][0])[0] for name in (REGISTRY, METRICS, CONSOLE)}

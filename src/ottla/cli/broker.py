@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from ottla.broker.running.supervisor import Served, Setup
     from ottla.metadata.config.broker import BrokerConfig
 
+CONSOLE = "ottla.console.listener"
 CONSOLE_ADDRESS = "127.0.0.1:9095"
 REGISTRY = "ottla.registry.listener"
+REGISTRY_ADDRESS = "127.0.0.1:8081"
 OWN_STORES = ("ssl.keystore.location", "ssl.keystore.certificate.chain")  # of a listener, too
 
 EXAMPLES = """
@@ -106,7 +108,8 @@ def broker(
     registry: Annotated[
         bool,
         typer.Option(
-            "--registry", help=f"Serve a schema registry, too: at {REGISTRY}, or on 127.0.0.1:8081."
+            "--registry",
+            help=f"Serve a schema registry, too: at {REGISTRY}, or on {REGISTRY_ADDRESS}.",
         ),
     ] = False,
     metrics_port: Annotated[
@@ -117,7 +120,9 @@ def broker(
     ] = None,
     console: Annotated[
         bool,
-        typer.Option("--console", help="Serve the web console on 127.0.0.1:9095, if it is asked."),
+        typer.Option(
+            "--console", help=f"Serve the web console, too: at {CONSOLE}, or on {CONSOLE_ADDRESS}."
+        ),
     ] = False,
     console_listen: Annotated[
         str | None,
@@ -139,10 +144,6 @@ def broker(
         if listen is not None:
             _fail("--port and --listen say the same; leave one of them out")
         listen = f"127.0.0.1:{port}"
-    sets = list(set_ or ())
-    if listen is not None and any(one.partition("=")[0].strip() == "listeners" for one in sets):
-        option = "--listen" if port is None else "--port"
-        _fail(f"{option} and --set listeners contradict each other; leave one of them out")
     for is_wrong, why in (
         (ephemeral and data_dir is not None, "--ephemeral keeps nothing; leave out --data-dir"),
         (secure and insecure, "--secure and --insecure contradict each other; leave one out"),
@@ -151,19 +152,23 @@ def broker(
     ):
         if is_wrong:
             _fail(why)
-    sets += [
-        setting
-        for is_given, setting in (
-            (insecure, "ottla.allow.insecure.listeners=true"),
-            (nodes is not None, f"ottla.nodes={nodes}"),
-            (metrics_port is not None, f"ottla.metrics.listener=http://127.0.0.1:{metrics_port}"),
-        )
-        if is_given
-    ]
-    sets += _of_console(console, console_listen, console_write)
+    metrics = None if metrics_port is None else f"http://127.0.0.1:{metrics_port}"
+    where = None if console_listen is None else f"http://{console_listen}"
+    options: dict[tuple[str, str], str | None] = {
+        ("--port" if port is not None else "--listen", "listeners"): listen,
+        ("--insecure", "ottla.allow.insecure.listeners"): "true" if insecure else None,
+        ("--nodes", "ottla.nodes"): nodes,
+        ("--metrics-port", "ottla.metrics.listener"): metrics,
+        ("--console-listen", CONSOLE): where,
+        ("--console-write", "ottla.console.write"): "true" if console_write else None,
+    }
+    sets = _with_options(list(set_ or ()), options)
     broker_config = _load(config, sets, None if secure else listen)
+    if console:
+        broker_config = _with_listener(broker_config, CONSOLE, f"http://{CONSOLE_ADDRESS}")
     if registry:
-        broker_config = _with_registry(broker_config, "https" if secure else "http")
+        scheme = "https" if secure else "http"
+        broker_config = _with_listener(broker_config, REGISTRY, f"{scheme}://{REGISTRY_ADDRESS}")
     if REGISTRY in broker_config.static:
         _check_registry()
     directory = None if ephemeral else data_dir or _data_directory(broker_config)
@@ -179,20 +184,24 @@ def broker(
         _run_nodes(broker_config, Setup(count, directory, log_format, log_level, made))
 
 
-def _of_console(is_wanted: bool, address: str | None, may_write: bool) -> list[str]:
-    sets = []
-    if is_wanted or address is not None:
-        sets.append(f"ottla.console.listener=http://{address or CONSOLE_ADDRESS}")
-    if may_write:
-        sets.append("ottla.console.write=true")
+def _with_options(sets: list[str], options: Mapping[tuple[str, str], str | None]) -> list[str]:
+    """The settings with those of options that are given; one of both kinds is an error."""
+    given = {one.partition("=")[0].strip() for one in sets}
+    for (option, key), value in options.items():
+        if value is None:
+            continue
+        if key in given:
+            _fail(f"{option} and --set {key} contradict each other; leave one of them out")
+        if key != "listeners":  # it is an address, without a protocol
+            sets.append(f"{key}={value}")
     return sets
 
 
-def _with_registry(config: BrokerConfig, scheme: str) -> BrokerConfig:
-    """The configuration with a registry; an address that was set wins."""
+def _with_listener(config: BrokerConfig, key: str, url: str) -> BrokerConfig:
+    """The configuration with a listener of this key; an address that was set wins."""
     from ottla.metadata.config.broker import BrokerConfig
 
-    return BrokerConfig({REGISTRY: f"{scheme}://127.0.0.1:8081", **config.static})
+    return BrokerConfig({key: url, **config.static})
 
 
 def _check_registry() -> None:

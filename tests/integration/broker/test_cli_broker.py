@@ -174,6 +174,17 @@ def test_a_locked_directory_is_said_in_one_line(tmp_path: Path) -> None:
             "--port and --set listeners contradict each other",
         ),
         (("--set", "log.dirs=a,b"), "one data directory, and log.dirs names 2"),
+        *(
+            ((*option, "--set", f"{key}=x"), f"{option[0]} and --set {key} contradict each other")
+            for option, key in (
+                (("--listen", "127.0.0.1:0"), "listeners"),
+                (("--metrics-port", "0"), "ottla.metrics.listener"),
+                (("--console-listen", "127.0.0.1:0"), "ottla.console.listener"),
+                (("--console-write",), "ottla.console.write"),
+                (("--nodes", "2"), "ottla.nodes"),
+                (("--insecure",), "ottla.allow.insecure.listeners"),
+            )
+        ),
     ],
 )
 def test_a_bad_option_is_said_in_one_line(arguments: tuple[str, ...], said: str) -> None:
@@ -189,25 +200,25 @@ def test_listen_wins_over_the_listeners_of_a_file(tmp_path: Path) -> None:
     assert "Replaces listeners of" in CliRunner().invoke(app, ["broker", "--help"]).stdout
 
 
-@pytest.mark.parametrize(
-    ("args", "address"),
-    [
-        ([], "http://127.0.0.1:8081"),
-        (["--set", "ottla.registry.listener=http://127.0.0.1:41081"], "http://127.0.0.1:41081"),
-        (["--config", "server.properties"], "http://127.0.0.1:41082"),
-    ],
-)
-def test_registry_listens_where_its_setting_says(
-    args: list[str], address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("option", "port"), [("registry", 8081), ("console", 9095)])
+@pytest.mark.parametrize("source", ["option", "set", "file"])
+def test_registry_and_console_listen_where_their_settings_say(
+    option: str, port: int, source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Fault: it listened on 8081 all the same."""
+    """Fault: they listened on their usual ports all the same."""
     monkeypatch.chdir(tmp_path)
-    Path("server.properties").write_text("ottla.registry.listener=http://127.0.0.1:41082\n")
+    key, other = f"ottla.{option}.listener", "http://127.0.0.1:41081"
+    Path("server.properties").write_text(f"{key}={other}\n")
+    args, address = {
+        "option": ((), f"http://127.0.0.1:{port}"),
+        "set": (("--set", f"{key}={other}"), other),
+        "file": (("--config", "server.properties"), other),
+    }[source]
     found: list[BrokerConfig] = []
     monkeypatch.setattr("ottla.cli.broker._run", lambda config, *_: found.append(config))
-    result = CliRunner().invoke(app, ["broker", "--registry", *args])
+    result = CliRunner().invoke(app, ["broker", f"--{option}", *args])
     assert (result.exit_code, result.stderr) == (0, "")
-    assert [one.parsed("ottla.registry.listener") for one in found] == [address]
+    assert [one.parsed(key) for one in found] == [address]
 
 
 @pytest.mark.parametrize("option", ["--port", "--metrics-port"])
