@@ -20,10 +20,13 @@ from ottla.wire.schema.create_topics import (
     CreateTopicsRequest,
 )
 from ottla.wire.schema.delete_topics import DeleteTopicsRequest
+from tests.support.doors import make_tls_files
 from tests.support.faults_broker import PATIENCE_SECONDS, BrokerProcess
+from tests.support.ports import free_ports
 from tests.support.raw_client import RawClient, batch, fetch_request, values_of
 from tests.support.share_member import WAIT_MS, partitions_of
 from tests.support.share_queue import Queue
+from tests.support.tls_client import RawTlsClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -35,6 +38,24 @@ MIB: Final = 1024 * KIB
 VALUE: Final = 200 * KIB
 # No answer comes from the memory of the process.
 CONFIG: Final = {"ottla.tail.cache.bytes": "0", "ottla.flush.mode": "os"}
+
+
+class Place:
+    """A broker with a listener of each kind, and readers that come in by one of them."""
+
+    def __init__(self, directory: Path, module: str, *, tls: bool) -> None:
+        files = make_tls_files(directory)
+        plain, encrypted = free_ports(2)
+        listeners = f"PLAINTEXT://127.0.0.1:{plain},SSL://127.0.0.1:{encrypted}"
+        config = {**CONFIG, **files.config(), "listeners": listeners}
+        self.broker = BrokerProcess(directory, config=config, module=module, port=plain)
+        self._tls = f"127.0.0.1:{encrypted}" if tls else None
+        self._ca = files.ca
+
+    def reader(self) -> RawClient:
+        if self._tls is None:
+            return RawClient(self.broker.bootstrap)
+        return RawTlsClient(self._tls, self._ca)
 
 
 def create(client: RawClient, topic: str, config: Mapping[str, str] | None = None) -> None:
@@ -51,17 +72,19 @@ def fill(client: RawClient, topic: str, count: int, size: int = VALUE) -> list[b
     return values
 
 
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
 def test_43_a_file_that_is_cut_under_its_map_costs_a_connection_and_its_log(
-    tmp_path: Path,
+    tmp_path: Path, *, tls: bool
 ) -> None:
-    with BrokerProcess(tmp_path, config=CONFIG) as broker, RawClient(broker.bootstrap) as client:
+    place = Place(tmp_path, "tests.support.faults_broker", tls=tls)
+    with place.broker as broker, RawClient(broker.bootstrap) as client:
         for topic in ("cut", "whole"):
             create(client, topic)
             fill(client, topic, 4)
             assert len(values_of(client.fetch_one(topic, 0))) == 4
         (path,) = (tmp_path / "data" / "cut-0").glob("*.log")
         os.truncate(path, 250 * KIB)
-        with RawClient(broker.bootstrap) as reader:
+        with place.reader() as reader:
             wanted = {("cut", 0): 0}
             reader.send("fetch", 12, fetch_request(wanted))
             with pytest.raises(ConnectionError):
@@ -73,17 +96,17 @@ def test_43_a_file_that_is_cut_under_its_map_costs_a_connection_and_its_log(
         assert broker.alive
 
 
-def test_43_a_bad_sector_that_is_met_while_a_page_is_sent_costs_the_same(tmp_path: Path) -> None:
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+def test_43_a_bad_sector_that_is_met_while_a_page_is_sent_costs_the_same(
+    tmp_path: Path, *, tls: bool
+) -> None:
     """Other clients and other logs are served."""
-    module = "tests.support.bad_sector_broker"
-    with (
-        BrokerProcess(tmp_path, config=CONFIG, module=module) as broker,
-        RawClient(broker.bootstrap) as client,
-    ):
+    place = Place(tmp_path, "tests.support.bad_sector_broker", tls=tls)
+    with place.broker as broker, RawClient(broker.bootstrap) as client:
         for topic in ("bad", "good"):
             create(client, topic)
             fill(client, topic, 4)
-        with RawClient(broker.bootstrap) as reader:
+        with place.reader() as reader:
             reader.send("fetch", 12, fetch_request({("bad", 0): 0}))
             assert reader.closed()
         assert broker.alive
@@ -93,18 +116,16 @@ def test_43_a_bad_sector_that_is_met_while_a_page_is_sent_costs_the_same(tmp_pat
         assert broker.alive
 
 
-def test_44_nobody_but_the_kernel_reads_a_map(tmp_path: Path) -> None:
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+def test_44_nobody_but_the_kernel_reads_a_map(tmp_path: Path, *, tls: bool) -> None:
     """Whoever does is killed. The kernel refuses to send, and then the log is read."""
-    module = "tests.support.faulting_maps_broker"
-    with (
-        BrokerProcess(tmp_path, config=CONFIG, module=module) as broker,
-        RawClient(broker.bootstrap) as client,
-    ):
+    place = Place(tmp_path, "tests.support.faulting_maps_broker", tls=tls)
+    with place.broker as broker, RawClient(broker.bootstrap) as client:
         create(client, "orders")
         values = fill(client, "orders", 4)
         for isolation_level in (0, 1):
             request = fetch_request({("orders", 0): 0}, isolation_level=isolation_level)
-            with RawClient(broker.bootstrap) as reader:
+            with place.reader() as reader:
                 reader.send("fetch", 12, request)
                 if isolation_level == 0:
                     assert reader.closed()

@@ -6,7 +6,8 @@ that is handed to the transport costs a third of that.
 - Only the kernel reads a map. A page that cannot be read (the disk fails, or somebody has cut the
   file) is an error of `write` then, EFAULT, and costs one connection. The same page read by Python
   would be SIGBUS and the end of the process. So batch bounds come from the indexes and from small
-  reads, and no view goes to code that looks at its bytes: joins, TLS, checksums, parsers.
+  reads, and no view goes to code that looks at its bytes: joins, checksums, parsers. TLS encrypts
+  copies that the kernel makes (`ottla.security.kernel_copy`).
 - A file is mapped in windows, so that letting go of a map takes well below a millisecond. A segment
   that grows is mapped as far as it goes, and again when it has grown by `GROWTH_BYTES`.
 - Nobody closes a map: it goes with its last view. A deleted file keeps its space until then; slow

@@ -464,13 +464,27 @@ def refusal_of(context: ServerContext, authorities: Path) -> str | None:
     return None if fault is None else str(fault)
 
 
+def fault_between(
+    server: ssl.SSLContext, client: ssl.SSLContext, host: str | None
+) -> TlsFault | None:
+    """Why a client would not come to terms with a server of this name; None if they would."""
+    return _shaken(server, client, host)[1]
+
+
 def _met(context: ssl.SSLContext, trusted: str) -> tuple[TlsChannel, TlsFault | None]:
     """The end of a client that trusts these certificates, after its handshake, and what failed."""
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.check_hostname = False
     client.load_verify_locations(cadata=trusted)
     client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | NO_CHECK_TIME
-    ours, theirs = TlsChannel(context, server_side=True), TlsChannel(client, server_side=False)
+    return _shaken(context, client, None)
+
+
+def _shaken(
+    server: ssl.SSLContext, client: ssl.SSLContext, host: str | None
+) -> tuple[TlsChannel, TlsFault | None]:
+    ours = TlsChannel(server, server_side=True)
+    theirs = TlsChannel(client, server_side=False, server_hostname=host)
     sink = _Nowhere()
     while State.HANDSHAKING in (ours.state, theirs.state):
         to_server = b"".join(theirs.ciphertext(READ_BYTES))

@@ -14,6 +14,8 @@
   a failed handshake or an answer to a key update, so it must be asked in every state.
 - Plain parts that are sent wait here as views. `ciphertext(room)` encrypts only as much as there is
   room for in the transport: what lies there encrypted is a private copy of the answer.
+- Views of mapped files are encrypted from a copy that the kernel makes (`kernel_copy`). Who sends
+  such views gives the channel a place for it, and expects an `OSError` of `ciphertext`.
 - Why a handshake failed is for our log and the own client's message (`fault`). The peer gets the
   alert and nothing more.
 - Truncation cannot forge a frame, because frames carry their lengths: an end without close_notify
@@ -33,8 +35,12 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
+from ottla.security.kernel_copy import is_mapped
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from ottla.security.kernel_copy import KernelCopy
 
     Bytes: TypeAlias = bytes | bytearray | memoryview
 
@@ -50,6 +56,9 @@ SLICE_BYTES: Final = 128 * 1024
 """Of plain bytes that are encrypted in one call: eight records."""
 JOIN_BYTES: Final = 16 * 1024
 """Smaller parts are joined up to this, the size of a TLS record: each call makes a record."""
+
+MOST_PARTS: Final = 256
+"""That are joined; the kernel takes 1,024 at once."""
 
 
 class State(Enum):
@@ -101,6 +110,7 @@ class TlsChannel:
     """One side of one TLS connection."""
 
     __slots__ = (
+        "_copy",
         "_incoming",
         "_left",
         "_outgoing",
@@ -113,13 +123,20 @@ class TlsChannel:
     )
 
     def __init__(
-        self, context: ssl.SSLContext, *, server_side: bool, server_hostname: str | None = None
+        self,
+        context: ssl.SSLContext,
+        *,
+        server_side: bool,
+        server_hostname: str | None = None,
+        copy: KernelCopy | None = None,
     ) -> None:
+        """`copy` has room for `SLICE_BYTES`, and may be that of other channels, too."""
         self.state = State.HANDSHAKING
         self.peer: PeerCertificate | None = None  # once the channel has opened
         self.fault: TlsFault | None = None  # once it has failed
         self.waiting_bytes = 0  # plain bytes that are not encrypted yet
         self._queue: deque[memoryview] = deque()
+        self._copy = copy
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._tls = context.wrap_bio(
@@ -244,18 +261,31 @@ class TlsChannel:
 
     def _encrypt(self, room: int) -> None:
         """One slice: a piece of a large part as it is, or small parts joined."""
-        queue = self._queue
+        queue, copy = self._queue, self._copy
         most = min(SLICE_BYTES, max(room, 1))
-        if len(queue) == 1 or len(queue[0]) >= JOIN_BYTES:
-            count = self._tls.write(queue[0][:most])
-            self._sent(count)
-            return
-        joined = bytearray()
-        for part in queue:
-            joined += part[: JOIN_BYTES - len(joined)]
-            if len(joined) == JOIN_BYTES:
+        first = queue[0]
+        if copy is None or not (is_mapped(first) or (len(queue) > 1 and is_mapped(queue[1]))):
+            if len(queue) == 1 or len(first) >= JOIN_BYTES:
+                self._sent(self._tls.write(first[:most]))
+                return
+            joined = bytearray()
+            for part in self._first(JOIN_BYTES):
+                if copy is not None and is_mapped(part):
+                    break
+                joined += part
+            self._sent(self._tls.write(joined))
+        else:
+            self._sent(self._tls.write(copy.of(self._first(most))))
+
+    def _first(self, most: int) -> list[memoryview]:
+        """Of what waits, so many bytes."""
+        found = []
+        for part in self._queue:
+            found.append(part[:most])
+            most -= len(found[-1])
+            if not most or len(found) == MOST_PARTS:
                 break
-        self._sent(self._tls.write(joined))
+        return found
 
     def _sent(self, count: int) -> None:
         self.waiting_bytes -= count

@@ -93,12 +93,9 @@ class Secured:
             found["sasl.enabled.mechanisms"] = ",".join(self.mechanisms)
         if self.has_tls:
             found["ssl.keystore.location"] = str(certificates().server(host))
+            found["ssl.truststore.location"] = str(certificates().ca)  # nodes are clients, too
         if self.has_tls and self.asks_for_certificates:
-            found |= {
-                "ssl.client.auth": "required",
-                "ssl.truststore.location": str(certificates().ca),
-                "ssl.principal.mapping.rules": RULES,
-            }
+            found |= {"ssl.client.auth": "required", "ssl.principal.mapping.rules": RULES}
         if self.super_users or self.acls:
             found["authorizer.class.name"] = "standard"
             found["super.users"] = ";".join(map(_principal, self.super_users))

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
 
+import ottla
 from ottla.broker.running.node import Node
 from ottla.metadata.config.broker import load_broker_config
 from ottla.metadata.errors import ConfigError
+from ottla.security.certificates import Authority
 from ottla.wire.schema.api_versions import ApiVersionsRequest
 from ottla.wire.schema.write_txn_markers import WriteTxnMarkersRequest
 from tests.support.doors import bootstrap, guarded_broker, run_in
+from tests.support.tiered_broker import TIERED, eventually, settings, stored
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -86,19 +90,29 @@ def test_the_tier_logs_in_to_its_own_broker(tls_files: TlsFiles, tmp_path: Path)
             assert time.monotonic() < deadline
 
 
+async def test_nodes_that_would_refuse_each_other_do_not_start(
+    tls_files: TlsFiles, tmp_path: Path
+) -> None:
+    """Fault: transactions waited for minutes, and the log blamed the catalogue of the tier."""
+    config = config_of(tls_files, 1, "SASL_SSL")
+    trust = tls_files.directory / "other.pem"
+    trust.write_bytes(Authority.make().issued.chain)
+    for wrong in ({}, {"ssl.truststore.location": str(trust)}):
+        given = {key: value for key, value in config.items() if "truststore" not in key} | wrong
+        with pytest.raises(
+            ConfigError, match=r"nodes\.ssl\.truststore\.location: expected the CA of the listener"
+        ):
+            await started(given, tmp_path)
+
+
 async def test_a_mechanism_without_passwords_cannot_be_the_nodes(
     tls_files: TlsFiles, tmp_path: Path
 ) -> None:
     config = config_of(
         tls_files, 1, "SASL_SSL", **{"sasl.mechanism.inter.broker.protocol": "OAUTHBEARER"}
     )
-    node = await started(config, tmp_path)
-    try:
-        assert node.services.door is not None
-        with pytest.raises(ConfigError, match=r"sasl\.mechanism\.inter\.broker\.protocol"):
-            await node.services.door.node_security()
-    finally:
-        await node.stop()
+    with pytest.raises(ConfigError, match=r"sasl\.mechanism\.inter\.broker\.protocol"):
+        await started(config, tmp_path)
 
 
 async def test_case_45_a_node_without_rights_does_not_start(tmp_path: Path) -> None:
@@ -143,3 +157,61 @@ async def test_case_45_two_nodes_with_an_authorizer(tls_files: TlsFiles, tmp_pat
     finally:
         for node in nodes:
             await node.stop()
+
+
+@pytest.mark.long
+def test_case_45_shares_transactions_and_the_tier_work_among_secured_nodes(tmp_path: Path) -> None:
+    """Coordinators, leaders and catalogue are on different nodes, which log in to each other."""
+    secured = ottla.Secured(users={"alice": "a"}, super_users=["alice"])
+    store = tmp_path / "store"
+    config = settings(store)
+    del config["ottla.metrics.listener"]
+    with ottla.EmbeddedBroker(nodes=3, security=secured, config=config) as broker:
+        alice = broker.security("alice")
+        assert alice.security_protocol == "SASL_SSL"
+        place = broker.bootstrap
+        broker.create_topic("orders", partitions=3, configs=TIERED)
+        positions = [ottla.TopicPartition("orders", index) for index in range(3)]
+        with ottla.sync.Admin(place, security=alice) as admin:
+            (topic,) = admin.describe_topics(["orders"])
+            assert {one.leader for one in topic.partitions} == {1, 2, 3}
+        for number in range(3):  # their coordinators are on different nodes, too
+            with ottla.sync.Producer(
+                place, transactional_id=f"worker-{number}", security=alice
+            ) as producer:
+                for kept in (True, False):
+                    with suppress(ZeroDivisionError), producer.transaction() as transaction:
+                        for one in positions:
+                            text = f"{number} {one.partition} {kept}".encode()
+                            producer.send("orders", text, partition=one.partition)
+                        transaction.send_offsets(f"group-{number}", dict.fromkeys(positions, 1))
+                        if not kept:
+                            raise ZeroDivisionError
+        committed = {f"{number} {index} True" for number in range(3) for index in range(3)}
+        with ottla.sync.Consumer(
+            place,
+            group="readers",
+            topics=["orders"],
+            auto_offset_reset="earliest",
+            isolation_level="read_committed",
+            security=alice,
+        ) as consumer:
+            read: set[str] = set()
+            while read != committed:
+                read |= {str(record.value, "utf-8") for record in consumer.poll(10) if record.value}
+                assert read <= committed
+        with ottla.sync.ShareConsumer(
+            place, group="crew", topics=["orders"], auto_offset_reset="earliest", security=alice
+        ) as sharer:
+            shared: set[bytes | None] = set()
+            while len(shared) < 18:
+                shared |= {record.value for record in sharer.poll(10)}
+        with ottla.sync.Producer(place, security=alice) as producer:
+            for one in positions:
+                for _ in range(40):
+                    value = b"x" * 100_000
+                    producer.send("orders", value, partition=one.partition)
+        eventually(
+            lambda: len({path.parent for path in stored(store, ".log")}) >= 3,
+            "segments of each node are in the store",
+        )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import mmap
 import struct
+import sys
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -11,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.security import tls_channel
+from ottla.security.kernel_copy import KernelCopy
 from ottla.security.tls_channel import ENDED_EARLY, TOO_LONG, ReadBuffer, State, TlsChannel
 from ottla.wire.frames import FrameParser
 from tests.support.sizes import examples, some
@@ -102,6 +105,44 @@ def test_15_one_cut_in_64_kib(version: str, position: int) -> None:
     client.channel.send([DATA])
     server.hears(cut_at(position)(client.out()))
     assert bytes(server.sink.data) == DATA
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="files in memory")
+@given(
+    parts=st.lists(
+        st.tuples(st.integers(0, 40_000) | st.integers(0, 300), st.booleans()), max_size=40
+    ),
+    room=st.integers(1, 300_000),
+)
+@settings(max_examples=examples(60), deadline=None)
+def test_mapped_and_other_parts_leave_in_their_order(
+    parts: list[tuple[int, bool]], room: int
+) -> None:
+    client, server = opened(*contexts("TLSv1.3"))
+    client.channel._copy = KernelCopy.make(tls_channel.SLICE_BYTES)
+    memory = mmap.mmap(-1, len(DATA))
+    memory[:] = DATA
+    sent = b""
+    for at, (size, is_mapped) in enumerate(parts):
+        data = memory if is_mapped else DATA
+        client.channel.send([memoryview(data)[at : at + size]])
+        sent += DATA[at : at + size]
+    while client.channel.waiting_bytes:
+        server.hears(client.channel.ciphertext(room))
+    assert bytes(server.sink.data) == sent
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="files in memory")
+def test_a_mapped_page_that_cannot_be_read_is_an_error() -> None:
+    """Whoever reads it is killed."""
+    client, server = opened(*contexts("TLSv1.3"))
+    client.channel._copy = KernelCopy.make(tls_channel.SLICE_BYTES)
+    unreadable = mmap.mmap(-1, 4 * mmap.PAGESIZE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, 0)
+    client.channel.send([b"head", memoryview(unreadable)])
+    server.hears(client.channel.ciphertext(1))
+    assert bytes(server.sink.data) == b"h"
+    with pytest.raises(OSError, match="Bad address"):
+        client.channel.ciphertext(ROOM)
 
 
 def frame(size: int) -> bytes:

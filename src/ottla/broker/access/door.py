@@ -25,7 +25,7 @@ import threading
 from base64 import b64encode
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.broker.access.credentials import (
@@ -46,7 +46,10 @@ from ottla.broker.access.tls_connection import Handshakes
 from ottla.metadata.config.types import INT_MAX
 from ottla.metadata.errors import InvalidConfig
 from ottla.metadata.security.acls import canonical_host
+from ottla.security.contexts import fault_between
+from ottla.security.kernel_copy import KernelCopy
 from ottla.security.mechanisms import PLAIN, Verifiers
+from ottla.security.tls_channel import SLICE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -175,6 +178,11 @@ class Door:
             self._quotas, self._quotas_of = QuotaIndex(quotas), quotas
         return self._quotas.connection_rate(canonical_host(address))
 
+    @cached_property
+    def copy(self) -> KernelCopy | None:
+        """Where the kernel copies mapped files to for all connections with TLS."""
+        return KernelCopy.make(SLICE_BYTES)
+
     @property
     def inter_broker(self) -> str:
         """The listener that nodes use."""
@@ -203,6 +211,26 @@ class Door:
         return await self._services.workers.run(
             partial(node_security, self._config, listener, self._own_passwords[NODE_USER])
         )
+
+    async def check_own_trust(self) -> None:
+        """`ConfigError` if nodes would refuse each other's certificate, and the tier its own.
+
+        Names are not looked at here: `check_host` warns of those.
+        """
+        security, listener = await self.node_security(), self._node_listener
+        if security.ssl_context is None:
+            return
+        security.ssl_context.check_hostname = False
+        shown = self.certificates.context(listener.name)
+        fault = await self._services.workers.run(
+            partial(fault_between, shown, security.ssl_context, None)
+        )
+        if fault is not None:
+            raise InvalidConfig(
+                "the CA of the listener's own certificate, for nodes and the tier verify it",
+                fault,
+                f"listener.name.{listener.name.lower()}.ssl.truststore.location",
+            )
 
     async def node_principal(self) -> str:
         """The name that other nodes, and this one, know this node by; `ConfigError` if none."""

@@ -2,9 +2,9 @@
 
 - Bytes from the socket go through the channel into the memory of the plain class, which serves the
   requests in them. All answers to one read leave together.
-- Answers wait in the channel as views. They are encrypted as the socket takes them, so that only a
-  little of a large answer lies in memory twice. As with the plain class nothing is served and read
-  while anything waits to leave.
+- Answers wait in the channel as views, also of mapped files. They are encrypted as the socket takes
+  them, so that only a little of a large answer lies in memory twice. As with the plain class
+  nothing is served and read while anything waits to leave.
 - Of a large request the loop is woken for a good part, not for each record (`low_water`).
 - A step of a handshake takes most of a millisecond. Steps of all connections wait in one queue, and
   a few run in a turn of the loop (`Handshakes`).
@@ -136,7 +136,8 @@ class TlsConnection(GuardedConnection):
         return bool(self._unshaken) or super().is_served
 
     def _begin(self) -> None:
-        self._channel = TlsChannel(self._guard.context, server_side=True)
+        copy = self._guard.door.copy
+        self._channel = TlsChannel(self._guard.context, server_side=True, copy=copy)
         if self._unshaken:
             self._guard.door.handshakes.put(self)
 
@@ -223,7 +224,7 @@ class TlsConnection(GuardedConnection):
         return waiting + super().unsent_bytes
 
     def _sends_as_it_is(self, transport: asyncio.Transport) -> bool:
-        return False  # answers are encrypted here
+        return self._guard.door.copy is not None  # encrypted here, from copies of the kernel
 
     def _send(self) -> None:
         if self._corked and self._answer_bytes <= MAX_ANSWER_BYTES:
@@ -236,6 +237,8 @@ class TlsConnection(GuardedConnection):
         self._pump()
         if not self._writable:
             self._dispatcher.answers.hold(self, size)
+        elif not self._transport.is_closing():
+            self._all_is_sent()
 
     def _pump(self) -> None:
         """Encrypt while the socket takes it."""
@@ -243,7 +246,7 @@ class TlsConnection(GuardedConnection):
         if channel is None or transport is None or transport.is_closing():
             return
         left = PUMPED_BYTES
-        while self._writable and (parts := channel.ciphertext(AHEAD_BYTES)):
+        while self._writable and (parts := self._ciphertext(channel, transport)):
             if len(parts) == 1:
                 transport.write(parts[0])
             else:
@@ -252,6 +255,14 @@ class TlsConnection(GuardedConnection):
             if left <= 0 and channel.waiting_bytes:
                 self._rest()
                 return
+
+    def _ciphertext(self, channel: TlsChannel, transport: asyncio.Transport) -> list[bytes]:
+        try:
+            return channel.ciphertext(AHEAD_BYTES)
+        except OSError:  # a page of a mapped file that cannot be read
+            self._distrust_maps()
+            transport.abort()
+            return []
 
     def _rest(self) -> None:
         """Go on in the next turn of the loop, unless the socket says when."""

@@ -109,11 +109,13 @@ class Entrance:
 
     async def check_own_rights(self, *, talks_to_nodes: bool) -> None:
         """A node that other nodes would refuse, or whose tier would be, does not start."""
-        authorizer = self._services.authorizer
-        talks = talks_to_nodes or self._services.tiering.made is not None
-        if authorizer is None or not talks:
+        authorizer, door = self._services.authorizer, self._services.door
+        if not talks_to_nodes and self._services.tiering.made is None:
             return
-        door = self._services.door
+        if door is not None:
+            await door.check_own_trust()
+        if authorizer is None:
+            return
         user = "ANONYMOUS" if door is None else await door.node_principal()
         access = authorizer.access(f"User:{user}", "127.0.0.1", from_node=True)
         if not access.may(Operation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME):

@@ -102,7 +102,7 @@ class Connection(asyncio.BufferedProtocol):
     def _sends_as_it_is(self, transport: asyncio.Transport) -> bool:
         """Whether answers get to the kernel without being looked at: see `ottla.log.mapped`.
 
-        asyncio's own transports join and copy them, and TLS encrypts them.
+        asyncio's own transports join and copy them.
         """
         kind = type(transport)
         return kind.__module__ == "uvloop.loop" and kind.__name__ == "TCPTransport"

@@ -107,7 +107,7 @@ class Peer:
     scrutiny: Scrutiny = field(default_factory=Scrutiny)  # of the batches it produces
     metered: Client | None = None  # what counted for its last request, while there are quotas
     mute: Callable[[float], None] | None = None  # serve nothing for so many seconds; while open
-    takes_views: bool = False  # its answers go to the kernel as they are, seen by nobody else
+    takes_views: bool = False  # only the kernel looks at its answers
     lent: set[PartitionLog] = field(default_factory=set)  # logs with views in unsent answers
 
 
