@@ -59,6 +59,10 @@ class Cluster:
         with self._store_errors():
             return await self._metadata.change(*steps)
 
+    async def spread(self, image: MetadataImage) -> None:
+        """Wait until the other nodes that are up have adopted it; not for long."""
+        await self._metadata.spread(image.version)
+
     async def refresh(self) -> MetadataImage:
         """The image with every change that any node has been told was made before this call."""
         with self._store_errors():

@@ -160,6 +160,15 @@ async def decided(
         raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from error
 
 
+async def decided_everywhere(
+    cluster: Cluster, decide: Decision, *, validate_only: bool = False
+) -> None:
+    """The same; on return the other nodes that are up have the change, too."""
+    image = await decided(cluster, decide, validate_only=validate_only)
+    if not validate_only:
+        await cluster.spread(image)
+
+
 def existing(image: MetadataImage, name: str) -> Topic:
     topic = image.topic(name)
     if topic is None:

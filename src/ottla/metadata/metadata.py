@@ -30,7 +30,7 @@ from ottla.metadata.changes.apply import carry_out
 from ottla.metadata.errors import StoreBusy, StoreUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from ottla.clock import Clock
     from ottla.metadata.changes.apply import Change, Decision
@@ -60,6 +60,8 @@ class Metadata:
         self._watchers: list[Watcher] = []
         # Called after each change that this node has made, so that it can tell others.
         self.proposed: Callable[[], None] = lambda: None
+        # Returns when other nodes have a version, too; where there are none, at once.
+        self.spread: Callable[[int], Awaitable[None]] = at_once
         self._closed = False
         self.image = store.snapshot()
 
@@ -170,6 +172,10 @@ class Metadata:
                 watcher(before, after)
             except Exception:
                 logger.exception("%r failed for version %d of the metadata", watcher, after.version)
+
+
+async def at_once(_: int) -> None:
+    """There is no other node."""
 
 
 class _AtOnce(Executor):

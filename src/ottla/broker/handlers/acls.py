@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.broker.errors import ApiError
 from ottla.broker.serving.context import Large
-from ottla.broker.topics import decided
+from ottla.broker.topics import decided_everywhere
 from ottla.metadata.changes.security import AddAcls, RemoveAcls
 from ottla.metadata.errors import InvalidAcl
 from ottla.metadata.security.acls import (
@@ -141,7 +141,7 @@ async def _add(acls: Sequence[Acl], cluster: Cluster) -> None:
         return [AddAcls(new)] if new else []
 
     if acls:
-        await decided(cluster, decide)
+        await decided_everywhere(cluster, decide)
 
 
 async def delete_acls(
@@ -206,7 +206,7 @@ async def _remove(filters: Sequence[AclFilter], cluster: Cluster) -> list[list[A
         gone = tuple({acl for acls in matched for acl in acls})
         return [RemoveAcls(gone)] if gone else []
 
-    await decided(cluster, decide)
+    await decided_everywhere(cluster, decide)
     return matched
 
 

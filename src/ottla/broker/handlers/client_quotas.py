@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.errors import ApiError
 from ottla.broker.serving.context import Large
-from ottla.broker.topics import decided
+from ottla.broker.topics import decided_everywhere
 from ottla.metadata.changes.security import SetClientQuotas
 from ottla.metadata.errors import InvalidQuota
 from ottla.metadata.security.acls import Operation
@@ -138,7 +138,7 @@ async def _set(
         return list(changes)
 
     if changes:
-        await decided(cluster, decide, validate_only=validate_only)
+        await decided_everywhere(cluster, decide, validate_only=validate_only)
 
 
 def _answer(entry: RequestEntryData, outcome: SetClientQuotas | ApiError) -> ResponseEntryData:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.errors import ApiError
 from ottla.broker.serving.context import Large
-from ottla.broker.topics import decided
+from ottla.broker.topics import decided_everywhere
 from ottla.metadata.changes.security import RemoveScramCredential, SetScramCredential
 from ottla.metadata.errors import UnacceptableCredential
 from ottla.metadata.security.acls import Operation
@@ -159,7 +159,7 @@ async def _alter(
             raise ApiError(ErrorCode.POLICY_VIOLATION, text)
         return made
 
-    await decided(cluster, decide)
+    await decided_everywhere(cluster, decide)
     return failed
 
 

@@ -8,6 +8,9 @@ it here, as soon as it learns of it, whenever a sibling sends a datagram, and no
 - in `handover/` also for partitions that were nowhere before, because a node that learns late may
   have written to them;
 - what is in `handover/` of a topic that was deleted is removed.
+
+Changes of users, ACLs and quotas are answered when the other nodes have read them (`spread`): a
+right that was taken away counts nowhere any more, and a new user can come in anywhere.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from ottla.log.checkpoints import TopicPartition
 from ottla.log.errors import NotArrived
 from ottla.metadata.delta import delta
 from ottla.metadata.errors import StoreError
+from ottla.metadata.metadata import at_once
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -38,6 +42,8 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS: Final = 0.25  # without news, for what is awaited
 REST_SECONDS: Final = 1.0  # without news, for what a node that learned late has released
+# For other nodes to read a change; milliseconds, unless one is stopped or about to die.
+SPREAD_SECONDS: Final = 1.0
 AT_ONCE: Final = 64  # logs that are looked for with one lock of all moves
 
 logger = logging.getLogger(__name__)
@@ -65,8 +71,11 @@ class Leadership:
         self._workers = workers
         self._places = Places(root, node_id, data.storage)
         data.share(Handover(self._places, ephemeral=ephemeral, accept_loss=accept_loss))
-        self._news = News(root, node_id, self._heard)
+        self._news = News(root, node_id, self._heard, self._asked, self._answered)
         metadata.proposed = partitions.released = self._tell
+        metadata.spread = self.spread
+        self._askers: set[int] = set()  # nodes that want to know when this one has looked
+        self._spreading: dict[asyncio.Future[None], tuple[int, set[int]]] = {}
         self._awaited: set[TopicPartition] = set()
         self._looks = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -104,6 +113,7 @@ class Leadership:
     async def stop(self) -> None:
         """Bring nothing more; what is on its way stays there."""
         self._metadata.proposed = self._partitions.released = lambda: None
+        self._metadata.spread = at_once
         tasks = [task for task in (self._task, self._poll) if task is not None]
         for task in tasks:
             task.cancel()
@@ -143,6 +153,35 @@ class Leadership:
             self._has_news = False
             with suppress(StoreError):  # the regular look reports it
                 await self._metadata.poll()
+        askers, self._askers = self._askers, set()
+        for node_id in askers:
+            self._news.answer(node_id, self._metadata.image.version)
+
+    async def spread(self, version: int) -> None:
+        """Until all nodes that are up have this version of the metadata, or a second is over."""
+        brokers = self._metadata.image.brokers.values()
+        missing = self._news.ask(one.node_id for one in brokers if not one.fenced)
+        if not missing:
+            return
+        done = asyncio.get_running_loop().create_future()
+        self._spreading[done] = version, missing
+        try:
+            async with asyncio.timeout(SPREAD_SECONDS):
+                await done
+        except TimeoutError:
+            logger.warning("nodes %s have not read version %d yet", sorted(missing), version)
+        finally:
+            del self._spreading[done]
+
+    def _asked(self, node_id: int) -> None:
+        self._askers.add(node_id)
+
+    def _answered(self, node_id: int, version: int) -> None:
+        for done, (wanted, missing) in self._spreading.items():
+            if version >= wanted:
+                missing.discard(node_id)
+                if not missing and not done.done():
+                    done.set_result(None)
 
     # -- looking ----------------------------------------------------------------------------------
 

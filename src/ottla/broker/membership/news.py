@@ -1,8 +1,13 @@
-"""Nodes of one machine tell each other that something changed: a datagram without content.
+"""Nodes of one machine tell each other that something changed, by datagrams.
 
 Each node listens on `.wake/<node>.sock` below the root. Whoever changes the metadata, or releases
-a partition, sends a datagram to every other node. One is dropped only where others wait to be read,
-and all mean the same. Every node also looks by itself, seldom; often where it has no socket.
+a partition, sends an empty datagram to every other node. One is dropped only where others wait to
+be read, and all mean the same. Every node also looks by itself, seldom; often where it has no
+socket.
+
+Whoever has to know that others have read a change asks them (`ask`). Each answers when it has
+looked (`answer`), with the version of the metadata that it has. A question or an answer that is
+dropped costs the asker its patience, nothing else.
 
 The path of a Unix socket must fit into 108 bytes, which many directories do not; so sockets are
 reached through a descriptor of `.wake`, where the system allows that.
@@ -14,6 +19,7 @@ import asyncio
 import logging
 import os
 import socket
+import struct
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -23,16 +29,29 @@ if TYPE_CHECKING:
 
 WAKE: Final = ".wake"
 LONGEST_PATH: Final = 100  # of a socket; some systems allow 104 bytes
-HEARD_AT_ONCE: Final = 64  # datagrams that are read in one turn; all mean the same
+HEARD_AT_ONCE: Final = 64  # datagrams that are read in one turn
+_ASKED: Final = b"?"
+_ANSWERED: Final = b"!"
+_SAID: Final = struct.Struct(">ciq")  # what it is, the node that says it, a version
 
 logger = logging.getLogger(__name__)
 
 
 class News:
-    """The socket of one node; `heard` is called on the event loop."""
+    """The socket of one node; `heard`, `asked` and `answered` are called on the event loop."""
 
-    def __init__(self, root: Path, node_id: int, heard: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        root: Path,
+        node_id: int,
+        heard: Callable[[], None],
+        asked: Callable[[int], None] = lambda _: None,
+        answered: Callable[[int, int], None] = lambda *_: None,
+    ) -> None:
+        """`asked` gets the node that waits for an answer, `answered` a node and its version."""
         self._heard = heard
+        self._asked = asked
+        self._answered = answered
         self._node_id = node_id
         self._loop = asyncio.get_running_loop()
         directory = root / WAKE
@@ -64,19 +83,44 @@ class News:
 
     def _read(self) -> None:
         assert self._socket is not None
+        is_news = False
         with suppress(BlockingIOError):
             for _ in range(HEARD_AT_ONCE):
-                self._socket.recv(1)
-        self._heard()
+                said = self._socket.recv(_SAID.size)
+                kind, node_id, version = _SAID.unpack(said) if said else (_ASKED, None, 0)
+                if kind == _ANSWERED:
+                    self._answered(node_id, version)
+                    continue
+                is_news = True
+                if node_id is not None:
+                    self._asked(node_id)
+        if is_news:
+            self._heard()
 
     def tell(self, nodes: Iterable[int]) -> None:
         """Wake these nodes; those that do not listen will look by themselves."""
-        if self._socket is None:
-            return
         for node_id in nodes:
-            if node_id != self._node_id:
-                with suppress(OSError):
-                    self._socket.sendto(b"", self._path(node_id))
+            self._send(node_id, b"")
+
+    def ask(self, nodes: Iterable[int]) -> set[int]:
+        """Have these nodes look and answer; returns those that listen."""
+        said = _SAID.pack(_ASKED, self._node_id, 0)
+        return {node_id for node_id in nodes if self._send(node_id, said)}
+
+    def answer(self, node_id: int, version: int) -> None:
+        self._send(node_id, _SAID.pack(_ANSWERED, self._node_id, version))
+
+    def _send(self, node_id: int, said: bytes) -> bool:
+        """Whether the other node was there to hear it."""
+        if self._socket is None or node_id == self._node_id:
+            return False
+        try:
+            self._socket.sendto(said, self._path(node_id))
+        except BlockingIOError:
+            return True  # it has much to read
+        except OSError:
+            return False
+        return True
 
     def close(self) -> None:
         if self._socket is not None:
