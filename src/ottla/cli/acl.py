@@ -43,6 +43,16 @@ Principal: TypeAlias = Annotated[
 Host: TypeAlias = Annotated[
     str, typer.Option("--host", metavar="ADDRESS", help="Only from this address.")
 ]
+_CONFIGS = ("describe_configs", "alter_configs")
+OPERATIONS = {
+    "topic": ("all", "read", "write", "create", "delete", "alter", "describe", *_CONFIGS),
+    "group": ("all", "read", "delete", "describe", *_CONFIGS),
+    "transactional_id": ("all", "write", "describe", "two_phase_commit"),
+    "cluster": (
+        *("all", "create", "alter", "describe", *_CONFIGS, "cluster_action", "idempotent_write"),
+    ),
+}
+"""What requests ask for, by the kind of resource."""
 SETTINGS = ("authorizer.class.name", "super.users", "allow.everyone.if.no.acl.found")
 
 
@@ -336,9 +346,16 @@ def _parsed(
     ]
     try:
         found = Acl.of(permission, principal, given, what)
-        return [dataclasses.replace(acl, host=host) for acl in found]
     except ClientError as error:
         raise typer.BadParameter(str(error)) from None
+    for acl in found:
+        known = OPERATIONS.get(acl.resource)
+        if known is not None and acl.operation not in known:
+            raise typer.BadParameter(
+                f"{acl.operation} on {what} would have no effect: requests about a {acl.resource} "
+                f"ask for {', '.join(known)}"
+            )
+    return [dataclasses.replace(acl, host=host) for acl in found]
 
 
 def _split(words: Sequence[str]) -> tuple[list[str], str]:

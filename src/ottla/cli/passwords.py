@@ -70,7 +70,16 @@ def _asked() -> str:
 
 
 def _line(text: str, where: str) -> str:
+    from ottla.security.mechanisms import MAX_PASSWORD_BYTES
+
     password = text.removesuffix("\n").removesuffix("\r")
+    problem = None
     if not password:
-        raise typer.BadParameter(f"{where} has no password", param_hint="--password-file")
+        problem = "has no password"
+    elif any(one < " " or one == "\x7f" for one in password):
+        problem = "has several lines or control characters; a password is one line of text"
+    elif len(password.encode()) > MAX_PASSWORD_BYTES:
+        problem = f"has a longer password than the {MAX_PASSWORD_BYTES} bytes that PLAIN takes"
+    if problem is not None:
+        raise typer.BadParameter(f"{where} {problem}", param_hint="--password-file")
     return password

@@ -263,9 +263,11 @@ def _rule(pattern: str, replacement: str, case: str, key: str) -> _Rule:
     try:
         compiled = re2.compile(pattern, options)
     except re2.error as error:
+        (why,) = error.args
+        said = why.decode() if isinstance(why, bytes) else why
         raise BadSecuritySetting(
             key,
-            f"RE2 refuses {pattern!r} ({error}); it has no back-references and no look-around",
+            f"RE2 refuses {pattern!r} ({said}); it has no back-references and no look-around",
         ) from error
     return _Rule(compiled, tuple(_template(replacement, compiled.groups, key)), case)
 

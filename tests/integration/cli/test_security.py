@@ -112,6 +112,42 @@ def test_a_password_is_never_an_argument(root: Root) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("a\0b", "control characters"),
+        ("first\nsecond\n", "several lines"),
+        ("x" * 1025, "1024 bytes that PLAIN takes"),
+    ],
+)
+def test_a_password_that_not_every_mechanism_takes_is_refused(
+    root: Root, tmp_path: Path, content: str, said: str
+) -> None:
+    """Fault: such a user was made, and could not log in with PLAIN."""
+    secret = tmp_path / "secret"
+    secret.write_text(content)
+    told = root.failed("user", "create", "erin", "--password-file", str(secret), status=2)
+    assert said in " ".join(told.split())
+    assert content.strip() not in told
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("read on cluster", "ask for all, create, alter"),
+        ("write on group:g", "ask for all, read, delete, describe"),
+        ("read on txn:t", "ask for all, write, describe"),
+        ("cluster_action on topic:t", "ask for all, read, write"),
+    ],
+)
+def test_an_acl_without_effect_is_refused(root: Root, what: str, said: str) -> None:
+    """Fault: they were made without a word, as if they allowed or denied something."""
+    for permission in ("allow", "deny"):
+        told = root.failed("acl", permission, "erin", *what.split(), status=2)
+        assert "would have no effect" in " ".join(told.split())
+        assert said in " ".join(told.split())
+
+
 def test_names_of_the_brokers_own_users_are_refused(root: Root, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("x")
