@@ -4,7 +4,7 @@
 
 The same client with the same certificates drives our broker and Apache Kafka, both with a TLS and a
 plaintext listener. Rows with a fixed limit show that limit as the peer. `--only` runs one part:
-load, handshakes, turns, acls, start, quotas, strangers.
+load, floor, handshakes, turns, acls, start, quotas, plain, strangers.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ import tempfile
 import threading
 import time
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks._harness import Row, part, report, skipped
-from benchmarks._ottla import OttlaProcess, WatchedOttla
+from benchmarks._ottla import OttlaProcess, WatchedOttla, release_source
 from benchmarks._peers import why_no_jvm
+from benchmarks._tls_floor import sending_costs
 from benchmarks.broker import AS_KAFKA, Load, consume, create_topic, produce
 from ottla import Admin
 from ottla.security.certificates import Authority
@@ -53,15 +55,19 @@ QUOTA_LIMIT: Final = 1.03
 STRANGER_LIMIT: Final = 2.0
 TURN_LIMIT_SECONDS: Final = 0.020
 START_LIMIT_SECONDS: Final = 1.0
+BEFORE_SECURITY: Final = "32b97d64~1"  # the commit before the first of the security room
+PLAIN_LIMIT: Final = 1.02
 
 
 def main() -> None:
     rows = part("load", load_rows)
+    rows += part("floor", floor_rows)
     rows += part("handshakes", handshake_rows)
     rows += part("turns", turn_rows)
     rows += part("acls", acl_rows)
     rows += part("start", start_rows)
     rows += part("quotas", quota_rows)
+    rows += part("plain", plain_rows)
     rows += part("strangers", stranger_rows)
     report("security: what locks cost", rows, ("confluent-kafka", "cryptography", "uvloop"))
 
@@ -159,6 +165,15 @@ def load_rows() -> list[Row]:
     for what, found in (("produce", produced), ("consume", consumed)):
         if kafka is not None:
             rows.append(_rates(f"TLS {what} 1 KiB, peer Apache Kafka with TLS", found, "kafka"))
+            rows.append(
+                _ratio(
+                    f"TLS {what}, CPU of the broker for a record, peer Apache Kafka with TLS",
+                    [load.cpu_us_per_record for load in found["tls"]],
+                    [load.cpu_us_per_record for load in found["kafka"]],
+                    1.0,
+                    "us",
+                )
+            )
         rows.append(
             _ratio(
                 f"TLS {what}, CPU of the broker for a record, against our plaintext",
@@ -169,6 +184,29 @@ def load_rows() -> list[Row]:
             )
         )
     return rows
+
+
+def floor_rows() -> list[Row]:
+    """What TLS costs at least with Python's `ssl`, in CPU of one KiB: no broker, no disk.
+
+    Both sides send the same memory over loopback in the same pieces; one encrypts it first. The
+    ratio is what consuming would cost if all else were free, and so were plaintext.
+    """
+    plain: list[float] = []
+    tls: list[float] = []
+    alone: list[float] = []
+    with tempfile.TemporaryDirectory(prefix="ottla-bench-") as directory:
+        certificates = Certificates(Path(directory))
+        for turn in range(-1, ROUNDS):
+            found = sending_costs(certificates.store, certificates.ca)
+            if turn >= 0:
+                for costs, cost in zip((plain, tls, alone), found, strict=True):
+                    costs.append(cost)
+    print(f"  encrypting alone {statistics.median(alone):.2f} us a KiB")
+    row = _ratio(
+        "TLS sent from memory, CPU of a KiB, against the same in plain", tls, plain, 1, "us"
+    )
+    return [replace(row, target=None)]
 
 
 # -- handshakes -----------------------------------------------------------------------------------
@@ -287,6 +325,25 @@ def quota_rows() -> list[Row]:
         costs = request_costs(metered, free)
     what = "a produce request with quotas that are not reached, CPU against none"
     return [_ratio(what, costs[0], costs[1], QUOTA_LIMIT, "us")]
+
+
+def plain_rows() -> list[Row]:
+    """A broker without any of this, against the same before there was any."""
+    found: dict[str, list[tuple[float, float]]] = {"now": [], "before": []}
+    with release_source(BEFORE_SECURITY) as before:
+        for turn in range(-1, 2 * ROUNDS):
+            for name, source in (("now", None), ("before", before)):
+                with OttlaProcess(source=source) as broker:
+                    cpu = broker.cpu_seconds() * 1000
+                    time.sleep(0.5)
+                    if turn >= 0:
+                        found[name].append((cpu, broker.rss_bytes() / (1 << 20)))
+    rows = []
+    for index, what, unit in ((0, "CPU until it is ready", "ms"), (1, "idle memory", "MiB")):
+        now, before_ = ([one[index] for one in found[name]] for name in ("now", "before"))
+        text = f"a PLAINTEXT broker: {what}, against before security"
+        rows.append(_ratio(text, now, before_, PLAIN_LIMIT, unit))
+    return rows
 
 
 async def set_quotas(bootstrap: str) -> None:

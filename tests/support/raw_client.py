@@ -45,9 +45,13 @@ LATEST, EARLIEST = -1, -2
 class RawClient:
     """One connection to a broker at host:port."""
 
-    def __init__(self, bootstrap: str, *, client_id: str | None = "raw") -> None:
+    def __init__(
+        self, bootstrap: str, *, client_id: str | None = "raw", source: str | None = None
+    ) -> None:
+        """`source` is the address that it comes from."""
         host, _, port = bootstrap.rpartition(":")
-        self._socket = socket.create_connection((host, int(port)), TIMEOUT_SECONDS)
+        origin = None if source is None else (source, 0)
+        self._socket = socket.create_connection((host, int(port)), TIMEOUT_SECONDS, origin)
         self._client_id = client_id
         self._correlation_id = 0
 

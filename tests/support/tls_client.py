@@ -22,8 +22,9 @@ class RawTlsClient(RawClient):
         *,
         certificate: tuple[Path, Path] | None = None,
         receive_bytes: int | None = None,
+        source: str | None = None,
     ) -> None:
-        super().__init__(bootstrap)
+        super().__init__(bootstrap, source=source)
         if receive_bytes is not None:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
         context = ssl.create_default_context(cafile=ca)

@@ -280,3 +280,31 @@ def test_case_94_kafkas_tools_take_the_file_that_secure_makes(
             done = tools.run("kafka-topics", *args, *config, bootstrap=where)
             assert done.returncode == 0, done.stderr
         assert "tools" in done.stdout
+
+
+def test_case_94_kafkas_console_clients_take_the_file(tools: JavaTools, tmp_path: Path) -> None:
+    made = secured(tmp_path, "127.0.0.1:0", [])
+    with guarded_broker(made, users={}, data_dir=tmp_path) as broker:
+        where = bootstrap(broker, "SASL_SSL")
+        config = ("--command-config", str(tmp_path / "admin.properties"))
+        topic = ("--topic", "console")
+
+        def run(tool: str, *args: str, stdin: str = "") -> list[str]:
+            done = tools.run(f"kafka-{tool}", *args, *config, bootstrap=where, stdin=stdin)
+            assert done.returncode == 0, done.stderr
+            return done.stdout.split()
+
+        run("topics", "--create", *topic)
+        group = ("--entity-type", "groups", "--entity-name", "crew")
+        run("configs", "--alter", *group, "--add-config", "share.auto.offset.reset=earliest")
+        run("console-producer", *topic, stdin="one\ntwo\n")
+        read = ("--max-messages", "2", "--timeout-ms", "60000")
+        assert run("console-consumer", *topic, "--from-beginning", *read) == ["one", "two"]
+        shared = run("console-share-consumer", *topic, "--group", "crew", *read)
+        assert shared == ["one", "two"]
+        wrong = tmp_path / "wrong.properties"
+        text = (tmp_path / "admin.properties").read_text()
+        wrong.write_text(text.replace('password="', 'password="x'))
+        refused = ("--command-config", str(wrong), *topic, "--timeout-ms", "60000")
+        done = tools.run("kafka-console-consumer", *refused, bootstrap=where)
+        assert "SaslAuthenticationException: Authentication failed" in done.stdout + done.stderr

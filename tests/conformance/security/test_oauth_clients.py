@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Any
+import warnings
+from typing import TYPE_CHECKING, Any, Final
 
 import aiokafka
 import confluent_kafka
@@ -13,11 +14,21 @@ from aiokafka.abc import AbstractTokenProvider
 
 import ottla
 from ottla.testing.secured import certificates
+from ottla.wire.records import Record
+from tests.support.java_client import JavaClient
+from tests.support.java_tools import kept_tools
 from tests.support.tokens import AUDIENCE, ISSUER, claims, key_set, signer
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)  # see tests.support.python_clients
+    import kafka
+    from kafka.net.sasl.oauth import AbstractTokenProvider as KafkaPythonProvider
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+JAVA_TOKENS: Final = "org.apache.kafka.common.security.oauthbearer"
 
 
 def token(life: float = 300, **more: Any) -> str:
@@ -80,6 +91,51 @@ async def test_aiokafka_case_21(broker: ottla.EmbeddedBroker) -> None:
         ssl_context=ssl.create_default_context(cafile=str(certificates().ca)),
     ) as producer:
         await producer.send_and_wait("orders", b"three")
+
+
+def test_kafka_python_case_21(broker: ottla.EmbeddedBroker) -> None:
+    class Provider(KafkaPythonProvider):  # type: ignore[misc]
+        def token(self) -> str:
+            return token()
+
+    producer = kafka.KafkaProducer(
+        bootstrap_servers=broker.bootstrap,
+        security_protocol="SASL_SSL",
+        sasl_mechanism="OAUTHBEARER",
+        sasl_oauth_token_provider=Provider(),
+        ssl_cafile=str(certificates().ca),
+    )
+    try:
+        assert producer.send("orders", b"four").get(30).offset >= 0
+    finally:
+        producer.close()
+
+
+@pytest.mark.jvm
+def test_java_cases_21_and_42(
+    broker: ottla.EmbeddedBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its token is in a file; a bad one is told as what it is."""
+    file = tmp_path / "token.jwt"
+    allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={file.as_uri()}"
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", allowed)
+    config = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.jwt.retriever.class": f"{JAVA_TOKENS}.FileJwtRetriever",
+        "sasl.oauthbearer.token.endpoint.url": file.as_uri(),
+        "sasl.login.callback.handler.class": f"{JAVA_TOKENS}.OAuthBearerLoginCallbackHandler",
+        "sasl.jaas.config": f"{JAVA_TOKENS}.OAuthBearerLoginModule required;",
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(certificates().ca),
+    }
+    with kept_tools() as tools:
+        client = JavaClient(broker.bootstrap, tools)
+        file.write_text(token())
+        assert len(client.produce("orders", [Record(0, 1000, None, b"five")], config=config)) == 1
+        file.write_text(token(aud="other"))
+        with pytest.raises(RuntimeError, match="SaslAuthenticationException: Authentication fail"):
+            client.produce("orders", [Record(0, 1000, None, b"six")], config=config)
 
 
 @pytest.mark.parametrize("wrong", [{"aud": "other"}, {"exp": 1}, {"iss": "me"}])

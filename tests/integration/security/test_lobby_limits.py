@@ -1,11 +1,16 @@
-"""Limits before authentication, seen from outside: slots, rates, delays (cases 33, 71, 89, 92)."""
+"""Limits before authentication, seen from outside: slots, rates, delays.
+
+Cases 33, 71, 89 to 92 of the specification of security.
+"""
 
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
+import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
 import confluent_kafka
@@ -294,3 +299,51 @@ def test_case_33_a_client_in_a_failure_loop_is_slowed_down() -> None:
         with RawClient(where) as raw:
             assert log_in(raw, "PLAIN", "alice", USERS["alice"]).error_code == 0
             assert len(raw.ask("metadata", 12, MetadataRequest(())).brokers) == 1
+
+
+@pytest.mark.long
+def test_case_91_a_flood_of_handshakes_from_one_address_keeps_nobody_else_out(
+    tls_files: TlsFiles,
+) -> None:
+    """Hellos come as fast as they can be sent, and none of them goes on; then somebody logs in."""
+    config = {
+        **tls_files.config(),
+        "listeners": "SASL_SSL://127.0.0.1:0",
+        "sasl.enabled.mechanisms": "SCRAM-SHA-256",
+    }
+    hello = _hello()
+    with guarded_broker(config) as broker:
+        where = bootstrap(broker, "SASL_SSL")
+        host, port = where.split(":")
+        ends = threading.Event()
+        sent = 0
+
+        def flood() -> None:
+            nonlocal sent
+            while not ends.is_set():
+                with ExitStack() as stack:
+                    for _ in range(100):
+                        one = stack.enter_context(socket.create_connection((host, int(port)), 20))
+                        with suppress(ConnectionError):
+                            one.sendall(hello)
+                        sent += 1
+
+        crowd = threading.Thread(target=flood)
+        crowd.start()
+        try:
+            while sent < 500:
+                time.sleep(0.01)
+            for _ in range(5):
+                with RawTlsClient(where, tls_files.ca, source="127.0.0.2") as raw:
+                    assert log_in(raw, "SCRAM-SHA-256", "alice", USERS["alice"]).error_code == 0
+        finally:
+            ends.set()
+            crowd.join()
+
+
+def _hello() -> bytes:
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = ssl.create_default_context().wrap_bio(incoming, outgoing, server_hostname="x")
+    with pytest.raises(ssl.SSLWantReadError):
+        client.do_handshake()
+    return outgoing.read()
