@@ -87,7 +87,9 @@ class Asking(threading.Thread):
 
 @pytest.mark.long
 def test_case_4_a_killed_node_comes_back_and_others_serve_meanwhile(tmp_path: Path) -> None:
-    with NodesProcess(tmp_path / "data", 2) as broker:
+    # On a busy machine a node may need long to start again, and others would take over.
+    options = ("--port", "0", "--set", "ottla.nodes.restart.timeout.ms=60000")
+    with NodesProcess(tmp_path / "data", 2, *options) as broker:
         make_topic(broker.bootstrap)
         make_topic(broker.bootstrap, "asked", 2)
         load = Load(broker.bootstrap)
