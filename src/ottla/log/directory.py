@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 LOCK_FILE: Final = ".lock"
 # Of the supervisor of several nodes, who holds the directory even while none of its nodes runs.
 SUPERVISOR_LOCK: Final = ".supervisor.lock"
+HOLDER_BYTES: Final = 32
+"""The number of the process that holds a lock, and blanks."""
 # The metadata log of a Kafka broker whose directory this was: no topic's, and to be left alone.
 KRAFT_LOG: Final = "__cluster_metadata-0"
 DELETE_SUFFIX: Final = "-delete"
@@ -72,13 +74,17 @@ def hold_lock(path: Path, what: str) -> int:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        holder = os.pread(fd, 32, 0).decode(errors="replace").strip()
+        holder = os.pread(fd, HOLDER_BYTES, 0).decode(errors="replace").strip()
         os.close(fd)
         by = f"process {holder}" if holder.isdecimal() else "another process"
         raise DirectoryLocked(f"{what} is in use by {by}") from None
-    os.ftruncate(fd, 0)
-    os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+    _name_holder(fd, str(os.getpid()))
     return fd
+
+
+def _name_holder(fd: int, name: str) -> None:
+    """In place: the file keeps its block, so that a directory on a full disk can be locked."""
+    os.pwrite(fd, name.ljust(HOLDER_BYTES - 1).encode() + b"\n", 0)
 
 
 def check_unsupervised(path: Path) -> None:
@@ -103,7 +109,7 @@ class DataDirectory:
         if fd >= 0:  # after a second close the number may be another file's
             # A node that took over from another is not the one to be found there afterwards.
             with suppress(OSError):
-                os.ftruncate(fd, 0)
+                _name_holder(fd, "")
             os.close(fd)
 
     def together(self) -> AbstractContextManager[None]:

@@ -28,6 +28,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from ottla.clock import SYSTEM
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -188,7 +190,7 @@ def main() -> None:
     try:
         if _wait_for_end(jvm):
             make(java, target, classes, class_path)
-            remove_unused(target.parent, time.time())
+            remove_unused(target.parent, SYSTEM.wall())
     finally:
         classes.unlink(missing_ok=True)
 

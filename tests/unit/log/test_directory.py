@@ -45,8 +45,10 @@ def test_a_closed_directory_names_nobody(tmp_path: Path) -> None:
     directory = DataDirectory(tmp_path / "data")
     lock = tmp_path / "data" / ".lock"
     assert int(lock.read_text()) == os.getpid()
+    size = lock.stat().st_size
     directory.close()
-    assert lock.read_text() == ""
+    assert lock.read_text().strip() == ""
+    assert lock.stat().st_size == size, "on a full disk there would be no block for it"
 
 
 def test_a_second_close_leaves_the_files_of_others(tmp_path: Path) -> None:

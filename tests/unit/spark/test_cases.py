@@ -17,7 +17,13 @@ NAMED: Final = re.compile(r"def test_case((?:_(?:and_)?\d{2})+)_")
 LEFT_OUT: Final = re.compile(r"^\| Spark (\d+)(?:-(\d+))?,? .*\| not tested.*\|$", re.MULTILINE)
 
 
-OTHER_LISTS: Final = ("test_sql.py", "test_table", "test_top.py", "test_typed")
+OTHER_LISTS: Final = (
+    "test_base_install.py",
+    "test_sql.py",
+    "test_table",
+    "test_top.py",
+    "test_typed",
+)
 """Files whose cases are those of the tables or of the console."""
 
 

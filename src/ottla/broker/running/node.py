@@ -49,7 +49,7 @@ from ottla.metadata.changes.configs import SetFeature
 from ottla.metadata.changes.nodes import RegisterBroker, SetBrokerFenced
 from ottla.metadata.errors import ChangeRefused, StoreError
 from ottla.metadata.image import Endpoint
-from ottla.metadata.metadata import Metadata
+from ottla.metadata.metadata import CHANGE_WAIT_SECONDS, Metadata
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -583,6 +583,7 @@ async def _open_metadata(file: Path | None, data: Data, clock: Clock, *, durable
     reserve.spend(file.parent)
     return await Metadata.open(
         lambda: SqliteMetadataStore(file, cluster_id=data.cluster_id, durable=durable),
+        wait=CHANGE_WAIT_SECONDS,
         clock=clock,
     )
 
