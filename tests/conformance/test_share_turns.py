@@ -51,10 +51,10 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     acquire = LedSharePartition.acquire
 
     def noted(
-        self: LedSharePartition, turn: FetchTurn, max_bytes: int, *, views: bool
+        self: LedSharePartition, turn: FetchTurn, max_bytes: int, *, views: bool, min_one: bool
     ) -> Delivered:
         found.append(turn.member)
-        return acquire(self, turn, max_bytes, views=views)
+        return acquire(self, turn, max_bytes, views=views, min_one=min_one)
 
     monkeypatch.setattr(LedSharePartition, "acquire", noted)
     return found

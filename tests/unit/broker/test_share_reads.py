@@ -126,13 +126,16 @@ def test_turns_see_what_the_log_holds_wherever_they_go(
         log.local_start_offset = data.draw(st.sampled_from([log.local_start_offset, offset]))
         if offset < log.local_start_offset:
             with pytest.raises(OffsetOutOfRange):
-                ahead.at(offset, stop, bound, max_bytes)
+                ahead.at(offset, stop, bound, max_bytes, min_one=True)
             continue
         there = [one for one in batches if offset < one.next_offset and one.base_offset < bound]
         expected = there[:1] + [one for one in there[1:] if one.base_offset < stop]
         while len(expected) > 1 and sum(one.size for one in expected) > max_bytes:
             expected.pop()
-        pieces = ahead.at(offset, stop, bound, max_bytes)
+        min_one = data.draw(st.booleans())
+        if not min_one and expected and expected[0].size > max_bytes:
+            expected = []
+        pieces = ahead.at(offset, stop, bound, max_bytes, min_one=min_one)
         assert [piece.batch.data for piece in pieces] == [
             batch.data for batch in expected[: len(pieces)]
         ]
@@ -157,15 +160,15 @@ def test_turns_that_go_on_share_a_read() -> None:
     log = FakeLog(one_chunk(10), 10)
     ahead = ahead_of(log)
     for offset in range(10):
-        [piece] = ahead.at(offset, offset + 1, 10, 10_000)
+        [piece] = ahead.at(offset, offset + 1, 10, 10_000, min_one=True)
         assert piece.batch.base_offset == offset
     assert log.reads == 1
-    assert ahead.at(10, 11, 10, 10_000) == []
-    assert [piece.batch.base_offset for piece in ahead.at(3, 5, 10, 10_000)] == [3, 4]
+    assert ahead.at(10, 11, 10, 10_000, min_one=True) == []
+    assert [piece.batch.base_offset for piece in ahead.at(3, 5, 10, 10_000, min_one=True)] == [3, 4]
     assert log.reads == 3
     log.local_start_offset = 6
     with pytest.raises(OffsetOutOfRange):
-        ahead.at(5, 7, 10, 10_000)
+        ahead.at(5, 7, 10, 10_000, min_one=True)
 
 
 def test_what_was_read_longest_ago_is_not_kept() -> None:
@@ -173,12 +176,12 @@ def test_what_was_read_longest_ago_is_not_kept() -> None:
     logs = [FakeLog(one_chunk(2), 2) for _ in range(MAX_KEPT + 1)]
     reads = [ahead_of(log) for log in logs]
     for ahead in reads:
-        kept.use(ahead).at(0, 1, 2, 10_000)
+        kept.use(ahead).at(0, 1, 2, 10_000, min_one=True)
     for ahead in reads:
-        ahead.at(1, 2, 2, 10_000)
+        ahead.at(1, 2, 2, 10_000, min_one=True)
     assert [log.reads for log in logs] == [2] + [1] * MAX_KEPT
     kept.drop(reads[-1])
-    reads[-1].at(1, 2, 2, 10_000)
+    reads[-1].at(1, 2, 2, 10_000, min_one=True)
     assert logs[-1].reads == 2
 
 
@@ -205,6 +208,7 @@ def test_of_large_batches_a_turn_reads_those_that_it_delivers(tmp_path: Path) ->
             1 << 24,
             committed=False,
             views=False,
+            min_one=True,
             now_ms=0,
         )
         assert storage.bytes_read < delivered.size + 3 * HOP_BYTES
@@ -290,6 +294,32 @@ def test_only_the_aborted_of_what_was_read_are_asked_for() -> None:
         10_000,
         committed=True,
         views=False,
+        min_one=True,
         now_ms=0,
     )
     assert log.asked == (0, 4)
+
+
+@pytest.mark.parametrize(
+    ("max_bytes", "min_one", "expected"),
+    [(1, True, 1), (1, False, 0), (1.5, True, 1), (1.5, False, 1), (2, False, 2), (3.9, True, 3)],
+)
+def test_no_more_is_delivered_than_asked_for(
+    max_bytes: float, min_one: bool, expected: int
+) -> None:
+    """Fault: every further look added a batch, however little of the limit was left."""
+    log = TransactionalLog(one_chunk(10), 1)
+    size = log.chunks[0][0].size
+    delivered = deliver(
+        cast("PartitionLog", log),
+        ahead_of(log),
+        cast("ColdReads", None),
+        SharePartition(DeliverySettings(), PersistedState(0, 0, ())),
+        FetchTurn("m", 500, 500),
+        int(max_bytes * size) if max_bytes > 1 else 1,
+        committed=True,
+        views=False,
+        min_one=min_one,
+        now_ms=0,
+    )
+    assert (delivered.offsets, delivered.size) == (expected, expected * size)

@@ -327,7 +327,7 @@ def _look(
     """Deliver the records that are available now."""
     got: dict[Key, Got] = {}
     records_left = request.max_records
-    bytes_left = max_bytes()
+    bytes_left = bytes_allowed = max_bytes()
     for key in turn.order:
         try:
             _check_right(room, key)
@@ -337,6 +337,7 @@ def _look(
                 FetchTurn(turn.session.member, records_left, request.batch_size, mode),
                 bytes_left,
                 views=room.views,
+                min_one=bytes_left == bytes_allowed,
             )
             if request.is_acquire_only:
                 found = found._replace(data=found.data._replace(records=b""))
@@ -365,12 +366,14 @@ def _may_read(room: Room, key: Key) -> bool:
     return True
 
 
-def _deliver(led: LedSharePartition, turn: FetchTurn, max_bytes: int, *, views: bool) -> Got:
+def _deliver(
+    led: LedSharePartition, turn: FetchTurn, max_bytes: int, *, views: bool, min_one: bool
+) -> Got:
     index = led.key.partition
     if led.machine is None:
         led.check_loading()
         return Got(PartitionData(index, current_leader=NO_LEADER))
-    delivered = led.acquire(turn, max_bytes, views=views)
+    delivered = led.acquire(turn, max_bytes, views=views, min_one=min_one)
     return Got(
         PartitionData(
             index,

@@ -214,8 +214,8 @@ class LedSharePartition:
 
     # -- delivering -------------------------------------------------------------------------------
 
-    def acquire(self, turn: FetchTurn, max_bytes: int, *, views: bool) -> Delivered:
-        """Deliver records to a member, up to the limits; `views` as in `deliver`."""
+    def acquire(self, turn: FetchTurn, max_bytes: int, *, views: bool, min_one: bool) -> Delivered:
+        """Deliver records to a member, up to the limits; `views` and `min_one` as in `deliver`."""
         machine = self._up_to_date()
         if machine is None:
             return NOTHING
@@ -233,6 +233,7 @@ class LedSharePartition:
             max_bytes,
             committed=committed,
             views=views,
+            min_one=min_one,
             now_ms=now,
         )
         self.deliveries += delivered.offsets

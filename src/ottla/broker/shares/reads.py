@@ -81,13 +81,15 @@ class UnusedReads:
         if self._reading is not None and self._reading.done():
             self._reading = None
 
-    def at(self, offset: int, stop: int, bound: int, max_bytes: int) -> list[Piece]:
+    def at(
+        self, offset: int, stop: int, bound: int, max_bytes: int, *, min_one: bool
+    ) -> list[Piece]:
         """The batches from the one at an offset on that begin below `stop`, all below `bound`.
 
-        The first one comes in any case, whatever its size and place: if it begins later than the
-        offset, what lies before it is known to be missing from the log. Raises what the log does
-        if it does not have the offset, or has it elsewhere or on disk alone (then `read_from_disk`
-        is to be called).
+        The first one comes wherever it begins: if that is later than the offset, what lies before
+        it is known to be missing from the log. With `min_one` it comes whatever its size, too.
+        Raises what the log does if it does not have the offset, or has it elsewhere or on disk
+        alone (then `read_from_disk` is to be called).
         """
         # Of what has left the local disk, the log cannot say any more which of it was aborted.
         log = self._hosted.log
@@ -100,13 +102,13 @@ class UnusedReads:
                 most = min(max_bytes, READ_BYTES)
                 found = log.look_up(offset, stop, most, upper_bound_offset=bound)
                 if found is not None:
-                    return _found(found)
+                    return _fitting(_found(found), max_bytes, min_one=min_one)
                 chunks, _ = log.read(
                     offset, READ_BYTES, upper_bound_offset=bound, min_one_message=True, wait=False
                 )
             self._unseen = _pieces(chunks)
             self._pass(offset)
-        return _chosen(self._each(), stop, bound, max_bytes)
+        return _fitting(_chosen(self._each(), stop, bound, max_bytes), max_bytes, min_one=min_one)
 
     def read_from_disk(self, offset: int, bound: int, *, committed: bool) -> None:
         """Let a worker read from an offset on, unless one does already."""
@@ -209,11 +211,13 @@ def deliver(
     *,
     committed: bool,
     views: bool,
+    min_one: bool,
     now_ms: int,
 ) -> Delivered:
     """Read until the limits are reached or the log has no more.
 
-    With `views` records may be views of mapped files, which only the kernel may read.
+    With `views` records may be views of mapped files, which only the kernel may read. With
+    `min_one` the first batch is delivered although it is larger than `max_bytes`.
     """
     delivered = NOTHING
     for _ in range(MAX_LOOKS):
@@ -231,6 +235,7 @@ def deliver(
             max_bytes - delivered.size,
             committed=committed,
             views=views,
+            min_one=min_one and not delivered.size,
             now_ms=now_ms,
         )
         delivered = Delivered(
@@ -254,6 +259,7 @@ def _look(
     *,
     committed: bool,
     views: bool,
+    min_one: bool,
     now_ms: int,
 ) -> Delivered:
     """Read once, and let the machine take from it."""
@@ -262,7 +268,7 @@ def _look(
     stop = max(offset, machine.end_offset) + turn.max_records
     aborted: list[AbortedTransaction] | None = None
     try:
-        read = ahead.at(offset, stop, bound, max_bytes)
+        read = ahead.at(offset, stop, bound, max_bytes, min_one=min_one)
         if committed and read:
             first, last = read[0].batch, read[-1].batch
             aborted = log.aborted_transactions(first.base_offset, last.next_offset, wait=False)
@@ -277,6 +283,7 @@ def _look(
         if fetched is None:
             return NOTHING
         read = _chosen(_pieces([fetched.records]), stop, bound, max_bytes)
+        read = _fitting(read, max_bytes, min_one=min_one)
         aborted = fetched.aborted
     if not read:
         return NOTHING
@@ -335,6 +342,12 @@ def _chosen(pieces: Iterable[Piece], stop: int, bound: int, max_bytes: int) -> l
             break
         found.append(piece)
     return found
+
+
+def _fitting(pieces: list[Piece], max_bytes: int, *, min_one: bool) -> list[Piece]:
+    """The pieces, unless the first is too large and need not come; later ones fit."""
+    is_large = bool(pieces) and pieces[0].batch.size > max_bytes
+    return [] if is_large and not min_one else pieces
 
 
 def joined(log: PartitionLog, pieces: Sequence[Piece], *, views: bool) -> list[bytes | memoryview]:
