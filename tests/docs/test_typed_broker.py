@@ -92,6 +92,7 @@ def test_console(tmp_path: Path) -> None:
         desk.shell()
         desk.shell("secret words", "secret words")
         assert (tmp_path / "users.toml").exists()
+        desk.pass_over("no console with --write runs here; tests/console/test_api.py posts to one")
         desk.shell()
         assert list((tmp_path / "monitoring").iterdir())
         desk.shell()
