@@ -1,4 +1,4 @@
-"""Runs the unit and client tests on each other Python that is installed, and the pages on one.
+"""Runs the unit and client tests on each other Python that is installed.
 
 `make interpreters` does it alone, `make verify` after its own tests. Property tests have as many
 examples as in `make test`.
@@ -37,14 +37,6 @@ PYTEST: Final = (
     *("-o", "faulthandler_timeout=600", "-o", "faulthandler_exit_on_timeout=true"),
 )
 MARKS: Final = ("-m", "not (jvm or long or soak)")
-# A newcomer is likely to have the newest Python that pyproject.toml lists: there the commands and
-# programs of the pages are typed, too; those of Spark on the Python of `make verify` alone.
-NEWEST: Final = "3.13"
-ON_NEWEST: Final = (
-    *("-m", "not (jvm or soak)"),
-    *("tests/docs/test_examples.py", "tests/docs/test_typed_broker.py"),
-    *("tests/docs/test_typed_data.py", "tests/docs/test_typed_security.py"),
-)
 LINES_OF_PIP: Final = 5
 """The end of what pip says names the package; the rest is its log."""
 INSTALL_SECONDS: Final = 900
@@ -71,27 +63,21 @@ def main() -> int:
             continue
         if version in outcomes:
             continue
-        problem = run(version, *MARKS, *TESTS)
-        if problem is None and version == NEWEST:
-            problem = run(version, *ON_NEWEST)
+        environment = ROOT / f".venv-{version}"
+        print(f"Python {version}: {' '.join(TESTS)}", flush=True)
+        command = [str(environment / "bin" / "python"), "-m", "pytest", *PYTEST, *MARKS, *TESTS]
+        quick = {**os.environ, "HYPOTHESIS_PROFILE": "quick"}
+        try:
+            done = subprocess.run(command, cwd=ROOT, env=quick, check=False, timeout=RUN_SECONDS)
+        except subprocess.TimeoutExpired:
+            problem = f"not done after {RUN_SECONDS} s"
+        else:
+            problem = f"pytest ended with {done.returncode}" if done.returncode else None
         outcomes[version] = "passed" if problem is None else f"FAILED: {problem}"
         failed |= problem is not None
     for version in VERSIONS:
         print(f"Python {version}: {outcomes[version]}")
     return int(failed)
-
-
-def run(version: str, *arguments: str) -> str | None:
-    """Run tests on a version; returns what is wrong, or None."""
-    print(f"Python {version}: {' '.join(arguments)}", flush=True)
-    python = str(ROOT / f".venv-{version}" / "bin" / "python")
-    quick = {**os.environ, "HYPOTHESIS_PROFILE": "quick"}
-    command = [python, "-m", "pytest", *PYTEST, *arguments]
-    try:
-        done = subprocess.run(command, cwd=ROOT, env=quick, check=False, timeout=RUN_SECONDS)
-    except subprocess.TimeoutExpired:
-        return f"not done after {RUN_SECONDS} s"
-    return f"pytest ended with {done.returncode}" if done.returncode else None
 
 
 def _filled(found: dict[str, str]) -> dict[str, str | None]:
