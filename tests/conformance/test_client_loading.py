@@ -52,7 +52,7 @@ async def records(where, topic):
 
 async def share_consumer(where, topic):
     async with ottla.ShareConsumer(
-        where, group="g", topics=[topic], auto_offset_reset="earliest", ack_mode="explicit"
+        where, group=topic, topics=[topic], auto_offset_reset="earliest", ack_mode="explicit"
     ) as consumer:
         table = await consumer.poll_arrow(30)
         assert table.num_rows
