@@ -165,8 +165,10 @@ class Watched:
         )
         if not self._ticked:
             self._ticked = True
-            await self._wait(self.cluster.tick(), is_known=True)
-            await self._wait(self._find_registry(), is_known=True)
+            await asyncio.gather(
+                self._wait(self.cluster.tick(), is_known=True),
+                self._wait(self._find_registry(), is_known=True),
+            )
 
     async def _find_registry(self) -> None:
         await self.registry.client()
