@@ -216,20 +216,24 @@ def _failing_step(error: Exception) -> str:
 
     from ottla.client import errors
 
-    match error:
-        case errors.TlsFailed():
-            return "certificate" if "certificate" in str(error) else "TLS"
-        case errors.WrongProtocol():
-            return "TLS" if "TLS" in str(error) else "protocol"
-        case errors.AuthenticationFailed() | errors.UnsupportedSecurity():
-            return "SASL"
-        case errors.AuthorizationFailed():
-            return "ACL"
-        case errors.ConnectionLost() if "login" in str(error):
-            return "SASL"
+    step = "protocol"
     cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, socket.gaierror):
-            return "name"
+    while cause is not None:  # what was tried until the time was over is the cause of giving up
+        what = str(cause)
+        match cause:
+            case errors.TlsFailed():
+                return "certificate" if "certificate" in what else "TLS"
+            case errors.WrongProtocol():
+                return "TLS" if "TLS" in what else "protocol"
+            case errors.AuthenticationFailed() | errors.UnsupportedSecurity():
+                return "SASL"
+            case errors.AuthorizationFailed():
+                return "ACL"
+            case errors.ConnectionLost() if "login" in what:
+                return "SASL"
+            case socket.gaierror():
+                return "name"
+            case errors.BrokerUnreachable() if what.startswith("cannot connect"):
+                step = "TCP"
         cause = cause.__cause__
-    return "TCP" if str(error).startswith("cannot connect") else "protocol"
+    return step

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ottla.cli.doctor import _failing_step
 from ottla.client.cluster.cluster import Client, Coordinator, together
 from ottla.client.cluster.view import TopicPartition
 from ottla.client.errors import (
@@ -194,8 +195,30 @@ async def test_retries_end_with_the_time_that_is_given(brokers: dict[int, Script
         async def attempt() -> None:
             check((await client.send(HEARTBEAT, to=1)).error_code, "try")
 
-        with pytest.raises(KafkaError, match="try: NOT_COORDINATOR"):
+        # The time ends between two attempts, or in one of them.
+        with pytest.raises((KafkaError, RequestTimedOut), match="try: NOT_COORDINATOR"):
             await client.retry(attempt)
+
+
+async def test_what_was_tried_before_is_the_cause_of_giving_up(
+    brokers: dict[int, ScriptedBroker],
+) -> None:
+    """Fault: `ottla doctor` could not say what did not work if the time ended in an attempt."""
+    failure = BrokerUnreachable("cannot connect")
+    attempts = 0
+
+    async def attempt() -> None:
+        nonlocal attempts
+        attempts += 1
+        if attempts == 1:
+            raise failure
+        await asyncio.Event().wait()
+
+    async with client_of(brokers, api_timeout=1) as client:
+        with pytest.raises(RequestTimedOut, match="given up after 1 s: cannot connect") as caught:
+            await client.retry(attempt)
+    assert caught.value.__cause__ is failure
+    assert _failing_step(caught.value) == "TCP"
 
 
 async def test_the_time_that_is_given_also_ends_an_attempt(

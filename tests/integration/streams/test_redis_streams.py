@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import socket
 import subprocess
 from contextlib import suppress
 from dataclasses import replace
@@ -45,7 +46,7 @@ from tests.services import running_redis
 from tests.support.ports import free_ports
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
     from ottla.streams import Consumer, Message
@@ -355,9 +356,25 @@ async def test_a_consumer_closes_while_its_server_is_gone() -> None:
         await streamer.close()
 
 
+@pytest.fixture
+def nobody() -> Iterator[int]:
+    """A port that nobody listens on, nor will."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield held.getsockname()[1]
+
+
+def direct(pool: Any, port: int) -> None:
+    """Connections are made to this port from now on, also by those that are in use."""
+    pool.connection_kwargs["port"] = port
+    for connection in (*pool._available_connections, *pool._in_use_connections):
+        connection.port = port
+
+
 @pytest.mark.parametrize("mode", [Mode.REAL_TIME, Mode.RESUMABLE, Mode.LOAD_BALANCED])
 async def test_a_consumer_goes_on_after_an_outage(
     redis_server: RedisServer,
+    nobody: int,
     client: Any,
     stream: str,
     mode: Mode,
@@ -376,9 +393,8 @@ async def test_a_consumer_goes_on_after_an_outage(
         assert (await consumer.next(5)).payload == b"before"
         pool: Any = cast("Redis", consumer.native).connection_pool
         port = pool.connection_kwargs["port"]
-        pool.connection_kwargs["port"] = free_ports(1)[0]
+        direct(pool, nobody)
         await pool.disconnect()
-        pool.reset()
         async with asyncio.timeout(10):
             while "could not look for new shards" not in caplog.text:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
@@ -390,7 +406,7 @@ async def test_a_consumer_goes_on_after_an_outage(
         ):
             with pytest.raises(StreamError, match="Redis could not"):
                 await call()
-        pool.connection_kwargs["port"] = port
+        direct(pool, port)
         await client.xadd(stream, {"msg": b"after"})
         assert (await consumer.next(10)).payload == b"after"
 

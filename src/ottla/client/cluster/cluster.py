@@ -226,14 +226,15 @@ class Client:
         if deadline is None:
             deadline = now() + self.api_timeout
         failures = 0
-        last = "no broker has answered"
+        last: ClientError | None = None
         while True:
             try:
                 async with asyncio.timeout_at(deadline):
                     return await attempt()
             except TimeoutError:
-                gave_up = f"given up after {self.api_timeout:g} s: {last}"
-                raise RequestTimedOut(gave_up) from None
+                why = last or "no broker has answered"
+                gave_up = f"given up after {self.api_timeout:g} s: {why}"
+                raise RequestTimedOut(gave_up) from last
             except ClientError as error:
                 failures += 1
                 stale = forgets(error, failures, repeatable=repeatable)
@@ -242,7 +243,7 @@ class Client:
                 delay = delay_after(error, failures, self._random())
                 if now() + delay >= deadline:
                     raise
-                last = str(error)
+                last = error
                 self.forget(stale)
             await asyncio.sleep(delay)
 
