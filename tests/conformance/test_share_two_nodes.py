@@ -41,9 +41,7 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Nodes]:
-    # Five attempts take fifteen seconds otherwise.
-    monkeypatch.setattr("ottla.broker.shares.persister.FIRST_PAUSE_SECONDS", 0.1)
+def nodes(tmp_path: Path) -> Iterator[Nodes]:
     nodes = Nodes(tmp_path)
     try:
         nodes.start(1)
@@ -124,7 +122,10 @@ def test_a_node_that_stops_says_so(nodes: Nodes) -> None:
     assert image.topics_by_name["there"].partitions[0].leader == 2
 
 
-def test_47_54_an_acknowledgement_that_cannot_be_written_can_be_repeated(nodes: Nodes) -> None:
+def test_47_54_an_acknowledgement_that_cannot_be_written_can_be_repeated(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ottla.broker.shares.persister.PATIENCE_SECONDS", 0.3)
     group = nodes.new_group()
     produce(nodes, 2)
     with newcomer(nodes, group) as member:

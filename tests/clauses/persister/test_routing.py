@@ -35,8 +35,8 @@ ACKNOWLEDGED: Final = 2
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
     with pytest.MonkeyPatch.context() as patch:
-        # Five attempts take fifteen seconds otherwise.
-        patch.setattr("ottla.broker.shares.persister.FIRST_PAUSE_SECONDS", 0.02)
+        # Fifteen seconds otherwise.
+        patch.setattr("ottla.broker.shares.persister.PATIENCE_SECONDS", 0.3)
         nodes = Nodes(tmp_path_factory.mktemp("nodes"))
         try:
             nodes.start(1)

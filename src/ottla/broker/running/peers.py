@@ -63,7 +63,7 @@ class Peers:
         connection = await self._connection(
             Address(endpoint.host, endpoint.port), f"ottla-node-{self._cluster.node_id}"
         )
-        await connection.open()
+        await connection.open(connect_timeout=PEER_TIMEOUT_SECONDS)
         return connection
 
     async def _connection(self, address: Address, client_id: str) -> Connection:

@@ -4,7 +4,9 @@ The state of a share-partition lives in the partition of `__share_group_state` t
 to. If this node leads that partition the coordinator is asked directly, in the order of the calls;
 otherwise the same question goes to the leader as an RPC, with others that go there. Answers that
 may be different in a moment (the leader moved, is loading, or cannot be reached) are asked for
-again a few times; any other error is the answer. An error is never mistaken for an empty state.
+again for `PATIENCE_SECONDS` after the call: after a short pause, and at once when a node has come or
+gone, or the leaders of the states have changed. Any other error is the answer. An error is never
+mistaken for an empty state.
 """
 
 from __future__ import annotations
@@ -36,9 +38,10 @@ if TYPE_CHECKING:
 
 ReplyT = TypeVar("ReplyT", m.StateResponse, m.ReadStateResponse, m.StateSummaryResponse)
 
-ATTEMPTS: Final = 5
-FIRST_PAUSE_SECONDS: Final = 1.0
-LONGEST_PAUSE_SECONDS: Final = 30.0
+PATIENCE_SECONDS: Final = 15.0
+"""Members wait for the answers, with all that they fetch and acknowledge at this node."""
+FIRST_PAUSE_SECONDS: Final = 0.05
+LONGEST_PAUSE_SECONDS: Final = 0.5  # a node is ready 0.2 s after its start
 JITTER: Final = 0.2
 TRY_AGAIN: Final = frozenset(
     {
@@ -48,6 +51,31 @@ TRY_AGAIN: Final = frozenset(
     }
 )
 TRY_AGAIN_ELSEWHERE: Final = TRY_AGAIN | {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+
+
+class Moves:
+    """Wakes those that pause when a coordinator may have moved."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._waiting: set[asyncio.Future[None]] = set()
+
+    def note(self) -> None:
+        self.count += 1
+        for waiting in self._waiting:
+            if not waiting.done():
+                waiting.set_result(None)
+
+    async def after(self, count: int, seconds: float) -> None:
+        """Return when there have been more than `count`, or after so many seconds."""
+        if self.count != count:
+            return
+        waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.add(waiting)
+        try:
+            await asyncio.wait([waiting], timeout=seconds)
+        finally:
+            self._waiting.discard(waiting)
 
 
 class Persister:
@@ -60,6 +88,7 @@ class Persister:
         self._elsewhere = RemoteCoordinators(peers)
         self._snapshots: dict[int, SnapshotIndex] = {}
         self._writing: dict[ShareKey, asyncio.Future[m.StateResponse]] = {}
+        self._moves = Moves()
         self.coordinators: CoordinatorService[m.StateRequest, StateRecord, m.StateReply] = (
             CoordinatorService(
                 hosting, SHARE_GROUP_STATE_TOPIC, self._machine, _no_effects, self._note
@@ -76,6 +105,9 @@ class Persister:
     def image_changed(self, before: MetadataImage, after: MetadataImage) -> None:
         if before.topics_by_name is not after.topics_by_name:
             self.coordinators.leaders_changed(after)
+        topic = SHARE_GROUP_STATE_TOPIC
+        if before.brokers != after.brokers or before.topic(topic) != after.topic(topic):
+            self._moves.note()
 
     async def ensure_topic(self) -> None:
         config = self._cluster.config
@@ -100,7 +132,11 @@ class Persister:
         if before is None:
             with suppress(ApiError):
                 return self._expected(self.coordinators.submit_now(str(key), request))
-        writing = self._writing[key] = asyncio.ensure_future(self._write_after(before, request))
+        # From now on: writes that wait for each other must not wait one patience each.
+        until = asyncio.get_running_loop().time() + PATIENCE_SECONDS
+        writing = self._writing[key] = asyncio.ensure_future(
+            self._write_after(before, request, until)
+        )
 
         def ended(_: asyncio.Future[m.StateResponse]) -> None:
             if self._writing.get(key) is writing:
@@ -110,29 +146,40 @@ class Persister:
         return writing
 
     async def _write_after(
-        self, before: asyncio.Future[m.StateResponse] | None, request: m.WriteState
+        self,
+        before: asyncio.Future[m.StateResponse] | None,
+        request: m.WriteState,
+        until: float,
     ) -> m.StateResponse:
         if before is not None:
             await asyncio.wait([before])
-        return await self.ask(request, m.StateResponse)
+        return await self._ask_until(until, request, m.StateResponse)
 
     async def ask(self, request: m.KeyedRequest, expect: type[ReplyT]) -> ReplyT:
         """The coordinator's answer; a failure to reach it is an answer with an error too."""
+        until = asyncio.get_running_loop().time() + PATIENCE_SECONDS
+        return await self._ask_until(until, request, expect)
+
+    async def _ask_until(
+        self, until: float, request: m.KeyedRequest, expect: type[ReplyT]
+    ) -> ReplyT:
+        """Asks once at least; no further attempt begins after `until`, by the loop's clock."""
         try:
             await self.ensure_topic()
         except ApiError as error:
             return expect(error.code, str(error))
         pause = FIRST_PAUSE_SECONDS
-        for attempt in range(ATTEMPTS):
-            if attempt:
-                await asyncio.sleep(pause * random.uniform(1 - JITTER, 1 + JITTER))
-                pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+        while True:
+            moves = self._moves.count
             answer = await self._ask_once(request, expect)
             # Another node may not know a new topic yet; this one does.
             is_local = self._leader(request.key) == self._cluster.node_id
             if answer.error not in (TRY_AGAIN if is_local else TRY_AGAIN_ELSEWHERE):
-                break
-        return answer
+                return answer
+            if asyncio.get_running_loop().time() >= until:
+                return answer
+            await self._moves.after(moves, pause * random.uniform(1 - JITTER, 1 + JITTER))
+            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
     async def _ask_once(self, request: m.KeyedRequest, expect: type[ReplyT]) -> ReplyT:
         leader = self._leader(request.key)
