@@ -4,9 +4,9 @@ The state of a share-partition lives in the partition of `__share_group_state` t
 to. If this node leads that partition the coordinator is asked directly, in the order of the calls;
 otherwise the same question goes to the leader as an RPC, with others that go there. Answers that
 may be different in a moment (the leader moved, is loading, or cannot be reached) are asked for
-again for `PATIENCE_SECONDS` after the call: after a short pause, and at once when a node has come or
-gone, or the leaders of the states have changed. Any other error is the answer. An error is never
-mistaken for an empty state.
+again for `PATIENCE_SECONDS` after the call: after a short pause, and at once when a node has come
+or gone, or the leaders of the states have changed. Any other error is the answer. An error is
+never mistaken for an empty state.
 """
 
 from __future__ import annotations
