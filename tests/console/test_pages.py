@@ -24,6 +24,7 @@ from ottla.console.settings import ClusterSettings, Mask, Settings
 from ottla.console.slugs import slug
 from ottla.console.text import csv_cell
 from tests.console.conftest import URL
+from tests.support.tiered_broker import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,6 +47,9 @@ GROUPS = ["a/b", "..", ".", " ", "\N{PARTY POPPER}", "=x", "g" * 249, "<script>a
 def filled(broker: EmbeddedBroker) -> None:
     for name in ("orders", "hostile", "secret", "payroll"):
         broker.create_topic(name)
+    broker.create_topic("kept-1", configs={"cleanup.policy": "compact"})
+    broker.create_topic("kept-2", configs={"retention.ms": "7200000"})
+    broker.create_topic("kept-3", configs={"retention.ms": "-1"})
 
     async def fill() -> None:
         async with Producer(broker.bootstrap) as producer:
@@ -177,6 +181,30 @@ def test_every_table_is_a_file_without_formulas(console: TestClient) -> None:
     page = console.get("/c/local/topics?contains=ord&sort=name").text
     assert 'href="/c/local/topics?contains=ord&amp;sort=name&amp;format=csv"' in page
     assert 'href="/api/v1/c/local/topics?contains=ord&amp;sort=name"' in page
+
+
+def test_topics_tell_retention_and_cleanup(console: TestClient) -> None:
+    def rows() -> list[dict[str, object]]:
+        answer = console.get("/api/v1/c/local/topics?contains=kept-").json()
+        found: list[dict[str, object]] = answer["topics"].get("rows", [])
+        return found
+
+    eventually(
+        lambda: [row["cleanup"] for row in rows()] == ["compact", "delete", "delete"],
+        "settings are told",
+    )
+    assert [(row["name"], row["retention_s"], row["is_tiered"]) for row in rows()] == [
+        ("kept-1", None, False),
+        ("kept-2", 7200.0, False),
+        ("kept-3", -1.0, False),
+    ]
+    page = console.get("/c/local/topics?contains=kept-").text
+    cells = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in page.split("<tr>")[2:5]]
+    assert [(row[5], row[6]) for row in cells] == [
+        ("-", "<bdi>compact</bdi>"),
+        ("2 h 00 min", "<bdi>delete</bdi>"),
+        ("for ever", "<bdi>delete</bdi>"),
+    ]
 
 
 def test_case_23_digits_in_list_detail_json_and_csv(console: TestClient) -> None:

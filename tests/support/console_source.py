@@ -19,7 +19,7 @@ from ottla.client.admin.types import (
 from ottla.client.cluster.connection import Address
 from ottla.client.cluster.view import Broker, Partition, Topic, TopicPartition
 from ottla.console.clusters import Cluster, ClusterSettings
-from ottla.console.data import ClusterAnswer, LogDir
+from ottla.console.data import ClusterAnswer, LogDir, TopicSettings
 from ottla.console.pipelines import Pipelines
 from tests.support.clocks import ManualClock
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from ottla.client.errors import ClientError
     from ottla.console.data import Committed
+    from ottla.console.missing import Missing
     from ottla.tables.pointer import Pointer
 
 BROKER = Broker(1, Address("127.0.0.1", 9092))
@@ -60,6 +61,7 @@ class FakeSource:
     letter_topics: dict[str, str] = field(default_factory=dict)
     pointers: dict[str, Pointer] = field(default_factory=dict)
     told: Pipelines = field(default_factory=lambda: Pipelines({}, {}))
+    settings_of: dict[str, TopicSettings | Missing] = field(default_factory=dict)
     certificates_end: dict[int, float] = field(default_factory=dict)
     written_ms: dict[tuple[TopicPartition, int], int] = field(default_factory=dict)
     slow_ms: int = 0
@@ -118,6 +120,10 @@ class FakeSource:
     async def pipelines(self) -> Pipelines:
         self._call("pipelines")
         return self.told
+
+    async def settings(self) -> Mapping[str, TopicSettings | Missing]:
+        self._call("settings")
+        return dict(self.settings_of)
 
     async def certificates(self) -> Mapping[int, float]:
         self._call("certificates")

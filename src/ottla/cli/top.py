@@ -175,11 +175,11 @@ async def _sample_on(cluster: Cluster, interval: float, state: Callable[[], TopS
 async def sample(cluster: Cluster, state: TopState) -> None:
     """Ask for what the view shows."""
     from ottla.console.missing import Missing
-    from ottla.console.snapshot import Kind
+    from ottla.console.snapshot import WATCHED_KINDS, Kind
 
     snapshot = cluster.snapshot
     snapshot.want(Kind.CLUSTER, Kind.GROUPS, Kind.NODES, Kind.LOG_DIRS, Kind.TRANSACTIONS)
-    await snapshot.refresh(*Kind)
+    await snapshot.refresh(*WATCHED_KINDS)
     names = [name for name, topic in snapshot.data.topics.items() if not topic.is_internal]
     for name in names[:ROWS]:
         cluster.sampler.watch(snapshot.data.partitions(name))

@@ -21,11 +21,11 @@ from ottla.clock import SYSTEM, Clock
 from ottla.console.attention import Attention, attention
 from ottla.console.browse import Browser, fetch_one
 from ottla.console.budget import TICK_S
-from ottla.console.data import ClusterAnswer, LogDir
+from ottla.console.data import ClusterAnswer, LogDir, TopicSettings
 from ottla.console.findings import DEFAULTS, Thresholds
 from ottla.console.history import History
 from ottla.console.letters import letters_topic
-from ottla.console.missing import Missing
+from ottla.console.missing import Missing, missing
 from ottla.console.paging import READ_AT_ONCE
 from ottla.console.pipelines import Fold
 from ottla.console.query import Query
@@ -46,6 +46,11 @@ from ottla.tables.errors import BadPointer
 from ottla.tables.pointer import Pointer, decode_pointer
 from ottla.wire.errors import WireError
 from ottla.wire.records import iter_records
+from ottla.wire.schema.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
 from ottla.wire.schema.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -88,6 +93,12 @@ MOST_UNPACKED: Final = 16 << 20
 """Bytes of the one batch that is unpacked for a timestamp."""
 STATE_FETCH: Final = 256 << 10
 """Bytes of the state topic in one answer: some milliseconds of the loop."""
+MOST_SETTINGS: Final = 5_000
+"""Topics whose settings are asked for."""
+SETTINGS_AT_ONCE: Final = 100
+"""In one request: a few milliseconds of the broker."""
+SETTINGS: Final = ("cleanup.policy", "retention.ms", "remote.storage.enable")
+TOPIC: Final = 2
 LATEST: Final = -1
 EARLIEST: Final = -2
 
@@ -198,6 +209,26 @@ class AdminSource:
             while records := await reader.read_many(READ_AT_ONCE):
                 for record in records:
                     self._pipelines.add(record.key, record.value)
+
+    async def settings(self) -> Mapping[str, TopicSettings | Missing]:
+        names = list(self._client.view.topics)[:MOST_SETTINGS]
+        found: dict[str, TopicSettings | Missing] = {}
+        for first in range(0, len(names), SETTINGS_AT_ONCE):
+            some = names[first : first + SETTINGS_AT_ONCE]
+            request = DescribeConfigsRequest(
+                [DescribeConfigsResource(TOPIC, name, list(SETTINGS)) for name in some]
+            )
+            answer: DescribeConfigsResponse = await self._client.send(request, to="any")
+            for one in answer.results:
+                try:
+                    check(one.error_code, "describe topics", one.error_message)
+                except ClientError as error:
+                    needs = f"DescribeConfigs on topic {one.resource_name!r}"
+                    found[one.resource_name] = missing(error, needs)
+                else:
+                    values = {entry.name: entry.value for entry in one.configs}
+                    found[one.resource_name] = topic_settings(values)
+        return found
 
     async def certificates(self) -> Mapping[int, float]:
         if (await self._client.connection_to("any")).certificate_until is None:
@@ -352,6 +383,12 @@ class AdminSource:
         if row.error_code or not row.records:
             return None
         return first_timestamp(row.records, offset)
+
+
+def topic_settings(values: Mapping[str, str | None]) -> TopicSettings:
+    """What the list shows of a topic's settings; brokers before 3.6 know no tier."""
+    cleanup, retention, tier = (values.get(name) for name in SETTINGS)
+    return TopicSettings(cleanup or "delete", int(retention or -1), tier == "true")
 
 
 def first_timestamp(fetched: Records, offset: int) -> int | None:

@@ -85,6 +85,16 @@ class Ends:
     start: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class TopicSettings:
+    """Settings of a topic that the list shows."""
+
+    cleanup: str
+    retention_ms: int
+    """-1: for ever."""
+    is_tiered: bool
+
+
 Committed: TypeAlias = "Mapping[TopicPartition, int]"
 
 
@@ -98,6 +108,8 @@ class Data:
     nodes: Stamped[Sequence[NodeDescription]] = Stamped()
     groups: Stamped[Sequence[GroupListing]] = Stamped()
     log_dirs: Stamped[Sequence[LogDir]] = Stamped()
+    settings: Stamped[Mapping[str, TopicSettings | Missing]] = Stamped()
+    """By topic."""
     transactions: Stamped[Sequence[TransactionDescription]] = Stamped()
     letters: Stamped[Mapping[str, str]] = Stamped()
     """Topics of dead letters by share group, of those that have one."""

@@ -10,7 +10,7 @@ from starlette.routing import Route
 
 from ottla.console import families
 from ottla.console.exporter import MEDIA_TYPE, Scraped, lines
-from ottla.console.snapshot import Kind
+from ottla.console.snapshot import WATCHED_KINDS, Kind
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -41,7 +41,7 @@ async def readyz(request: Request) -> Response:
 async def metrics(request: Request) -> Response:
     console: Console = request.app.state.console
     # All of them: rules about what needs attention ask for each.
-    await asyncio.gather(*(one.fresh(*Kind) for one in console.clusters.values()))
+    await asyncio.gather(*(one.fresh(*WATCHED_KINDS) for one in console.clusters.values()))
     scraped = [
         Scraped(name, one.look(), one.attention(), one.away() is None, one.cluster.sampler.spent_s)
         for name, one in console.clusters.items()

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
         TransactionDescription,
     )
     from ottla.clock import Clock
-    from ottla.console.data import ClusterAnswer, Committed, LogDir
+    from ottla.console.data import ClusterAnswer, Committed, LogDir, TopicSettings
     from ottla.console.pipelines import Pipelines
     from ottla.console.tiering import TierAnswer
     from ottla.tables.pointer import Pointer
@@ -76,11 +76,16 @@ class Kind(Enum):
     TABLES = ("tables", 15)
     PIPELINES = ("pipelines", 5)
     CERTIFICATES = ("certificates", 600)
+    SETTINGS = ("settings", 300)
 
     @property
     def max_age_ms(self) -> int:
         seconds: int = self.value[1]
         return seconds * 1000
+
+
+WATCHED_KINDS: Final = tuple(kind for kind in Kind if kind is not Kind.SETTINGS)
+"""What the overview and the rules are made from."""
 
 
 class Source(Protocol):
@@ -105,6 +110,8 @@ class Source(Protocol):
     async def certificates(self) -> Mapping[int, float]:
         """When those of brokers end, in seconds since the epoch; of brokers that have one."""
         ...
+
+    async def settings(self) -> Mapping[str, TopicSettings | Missing]: ...
 
     async def ends(
         self, of: Sequence[TopicPartition], *, starts: bool
@@ -139,6 +146,7 @@ NEEDS: Final[Mapping[Kind, str]] = {
     Kind.TABLES: f"Read on topic {POINTER_TOPIC!r}",
     Kind.CERTIFICATES: "a connection to each broker",
     Kind.PIPELINES: f"Read on topic {PIPELINES_TOPIC!r}",
+    Kind.SETTINGS: "DescribeConfigs on the topics",
 }
 
 
@@ -193,6 +201,8 @@ class Snapshot:
         ask: Callable[[], Awaitable[Any]] = getattr(self.source, kind.value[0])
 
         async def work() -> None:
+            if kind is Kind.SETTINGS:
+                await self.refresh(Kind.CLUSTER)  # which names the topics
             value = await ask()
             if kind is Kind.CLUSTER:
                 self._same_cluster(value)

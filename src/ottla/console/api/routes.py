@@ -38,7 +38,7 @@ from ottla.console.plain import plain
 from ottla.console.problem import Refused
 from ottla.console.query import MAX_ROWS, ROWS, BadPlace, write_cut
 from ottla.console.slugs import unslug
-from ottla.console.snapshot import Kind
+from ottla.console.snapshot import WATCHED_KINDS, Kind
 from ottla.console.views import (
     doctor,
     group,
@@ -77,19 +77,19 @@ def _json(view: object) -> Response:
 
 async def overview_json(request: Request) -> Response:
     watched = console_of(request).cluster(request)
-    await watched.fresh(*Kind)
+    await watched.fresh(*WATCHED_KINDS)
     return _json(overview.page(watched.look(), watched.attention()))
 
 
 async def attention_json(request: Request) -> Response:
     watched = console_of(request).cluster(request)
-    await watched.fresh(*Kind)
+    await watched.fresh(*WATCHED_KINDS)
     return _json(watched.attention())
 
 
 async def topics_json(request: Request) -> Response:
     watched = console_of(request).cluster(request)
-    await watched.fresh(Kind.CLUSTER, Kind.GROUPS, Kind.LOG_DIRS)
+    await watched.fresh(Kind.CLUSTER, Kind.GROUPS, Kind.LOG_DIRS, Kind.SETTINGS)
     return _json(topics.page(watched.look(), watched.attention(), table_query(request)))
 
 

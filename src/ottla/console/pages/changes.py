@@ -108,6 +108,7 @@ async def create_topic(request: Request, form: FormData) -> Response:
         work = admin.create_topic(topic, total, configs=settings)
         await done(request, watched, "Create", f"topic {topic}", work)
     watched.snapshot.forget(Kind.CLUSTER)
+    watched.snapshot.forget(Kind.SETTINGS)
     return RedirectResponse(console.links(watched.name).topic(topic), 303)
 
 

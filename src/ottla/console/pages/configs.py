@@ -21,6 +21,7 @@ from ottla.console.pages.shared import answer
 from ottla.console.problem import Refused
 from ottla.console.signing import opened, sealed
 from ottla.console.slugs import unslug
+from ottla.console.snapshot import Kind
 from ottla.console.views.frame import frame
 
 if TYPE_CHECKING:
@@ -127,6 +128,7 @@ async def apply(request: Request, form: FormData) -> Response:
     async with admin_of(watched) as admin:
         work = admin.alter_configs(of, name, {key: value})
         await done(request, watched, "AlterConfigs", f"{of} {name} {key}", work)
+    watched.snapshot.forget(Kind.SETTINGS)
     return RedirectResponse(_home(console.links(watched.name), of, name), 303)
 
 

@@ -52,7 +52,7 @@ async def watch_topic(watched: Watched, name: str) -> None:
     """Have what the page of a topic shows."""
     if name not in watched.snapshot.data.topics:
         watched.snapshot.doubt(Kind.CLUSTER)
-    await watched.fresh(Kind.CLUSTER, Kind.GROUPS, Kind.LOG_DIRS)
+    await watched.fresh(Kind.CLUSTER, Kind.GROUPS, Kind.LOG_DIRS, Kind.SETTINGS)
     partitions = watched.snapshot.data.partitions(name)
     watched.cluster.sampler.watch(partitions)
     await watched.ends(partitions)

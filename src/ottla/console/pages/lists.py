@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ottla.console.app import NAMES, console_of
 from ottla.console.pages.shared import answer, table_query
-from ottla.console.snapshot import Kind
+from ottla.console.snapshot import WATCHED_KINDS, Kind
 from ottla.console.views import groups, overview, queues, topics
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 async def overview_page(request: Request) -> Response:
     console = console_of(request)
     watched = console.cluster(request)
-    await watched.fresh(*Kind)
+    await watched.fresh(*WATCHED_KINDS)
     link = console.links(watched.name)
 
     def finding(one: Finding) -> str | None:
@@ -33,7 +33,7 @@ async def overview_page(request: Request) -> Response:
 async def topics_page(request: Request) -> Response:
     watched = console_of(request).cluster(request)
     query = table_query(request)
-    await watched.fresh(Kind.CLUSTER, then=(Kind.GROUPS, Kind.LOG_DIRS))
+    await watched.fresh(Kind.CLUSTER, then=(Kind.GROUPS, Kind.LOG_DIRS, Kind.SETTINGS))
     page = topics.page(watched.look(), watched.attention(), query)
     return answer(request, watched, "topics.html", "Topics", page=page, query=query)
 

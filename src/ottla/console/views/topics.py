@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ottla.client.cluster.view import NO_LEADER
-from ottla.console.missing import Known, Missing
+from ottla.console.data import TopicSettings
+from ottla.console.missing import NOT_ASKED, Known, Missing
 from ottla.console.views.frame import Frame, frame
 from ottla.console.views.table import ALL, Query, Table, chosen, table
 
@@ -34,6 +35,12 @@ class TopicRow:
     size_bytes: Known[int] | None
     records_per_s: float | None
     spark: tuple[float | None, ...]
+    cleanup: Known[str] | None
+    retention_s: float | None
+    """-1: for ever. None where no record is deleted by its age."""
+    is_tiered: bool | None
+    remote_bytes: int | None
+    """In the tier; None until the catalogue was read for the page Tier."""
     groups: int
     queues: int
 
@@ -68,7 +75,8 @@ def rows(look: Look, topics: list[Topic]) -> list[TopicRow]:
     """A row for each topic."""
     sizes = sizes_of(look)
     groups, queues = _readers(look)
-    return [_row(look, topic, sizes, groups, queues) for topic in topics]
+    remote = _remote(look)
+    return [_row(look, topic, sizes, groups, queues, remote) for topic in topics]
 
 
 def _row(
@@ -77,7 +85,11 @@ def _row(
     sizes: Mapping[str, int] | Missing,
     groups: Mapping[str, int],
     queues: Mapping[str, int],
+    remote: Mapping[str, int],
 ) -> TopicRow:
+    told = look.data.settings.value
+    settings = told if isinstance(told, Missing) else told.get(topic.name)
+    known_settings = settings if isinstance(settings, TopicSettings) else None
     records = known = 0
     for key in look.data.partitions(topic.name):
         ends = look.data.ends.get(key)
@@ -94,9 +106,34 @@ def _row(
         size_bytes=sizes if isinstance(sizes, Missing) else sizes.get(topic.name),
         records_per_s=look.rate("topic", topic.name, "records_per_s"),
         spark=look.spark("topic", topic.name, "records_per_s"),
+        cleanup=known_settings.cleanup if known_settings else _refused(settings),
+        retention_s=_retention_s(known_settings),
+        is_tiered=known_settings.is_tiered if known_settings else None,
+        remote_bytes=remote.get(topic.name),
         groups=groups.get(topic.name, 0),
         queues=queues.get(topic.name, 0),
     )
+
+
+def _refused(settings: TopicSettings | Missing | None) -> Missing | None:
+    """Why they are not known; None: they are asked for at this moment."""
+    return settings if isinstance(settings, Missing) and settings is not NOT_ASKED else None
+
+
+def _retention_s(settings: TopicSettings | None) -> float | None:
+    if settings is None or "delete" not in settings.cleanup:
+        return None
+    return -1.0 if settings.retention_ms < 0 else settings.retention_ms / 1000
+
+
+def _remote(look: Look) -> Mapping[str, int]:
+    """Bytes of each topic in the tier, where the catalogue was read."""
+    tier = look.data.tier.value
+    found: dict[str, int] = {}
+    if not isinstance(tier, Missing):
+        for one in tier.partitions:
+            found[one.topic] = found.get(one.topic, 0) + one.remote_bytes
+    return found
 
 
 def sizes_of(look: Look) -> Mapping[str, int] | Missing:
