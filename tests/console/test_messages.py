@@ -194,6 +194,14 @@ def test_case_41_a_wrong_expression_is_told_on_the_page(console: TestClient) -> 
     assert answer.headers["content-type"] == "application/problem+json"
 
 
+@pytest.mark.parametrize("said", ["as=zzz", "isolation=zzz"])
+def test_a_choice_that_does_not_exist_is_refused(console: TestClient, said: str) -> None:
+    """Fault: it was taken for the default."""
+    for path in ("/c/local/topics/orders/messages", "/api/v1/c/local/topics/orders/messages"):
+        answer = console.get(f"{path}?{said}")
+        assert (answer.status_code, "zzz" in answer.text) == (400, True)
+
+
 def test_case_44_downloads_have_the_same_rows(console: TestClient) -> None:
     answer = console.get("/c/local/topics/orders/download?format=jsonl")
     assert answer.headers["content-type"] == "application/x-ndjson"

@@ -34,7 +34,9 @@ def erase(
     """Erase rows of a table, its old snapshots and the files that had the rows, at once.
 
     The log keeps the records until its retention removes them; while there are any, the status is
-    3. Ask again with the same predicate to see how many are left.
+    3. Ask again with the same predicate to see how many are left. Dead letters have the columns
+    _key, _partition, _offset and others, but not those of values: the status is 3 as well if there
+    are any that could not be searched.
 
     \b
     Examples:
@@ -86,6 +88,7 @@ def erase(
                 "in_log": {
                     str(number): [list(one) for one in ranges] for number, ranges in left.items()
                 },
+                "letters_not_searched": done.unsearched,
             }
         )
     else:
@@ -95,6 +98,12 @@ def erase(
         )
     if left:
         complain(_sentence(topic, left, newest_ms, retention_ms))
+    if done.unsearched:
+        complain(
+            f"{topic}: {done.unsearched} dead letters were not searched, since they have no "
+            "columns of values: look at them, and erase them by _key, or by _partition and _offset"
+        )
+    if left or done.unsearched:
         raise typer.Exit(NOT_FINISHED)
 
 

@@ -123,13 +123,13 @@ class Place:
         command: Callable[[Admin, TableFormat, list[TopicSettings]], Awaitable[T]],
     ) -> T:
         """The same with all topics that have one, or with the one that is named."""
-        from ottla.tables.topics import enabled_topics
+        from ottla.tables.topics import enabled_topics, why_no_table
 
         async def wrapped(admin: Admin, tables: TableFormat) -> T:
             names = None if topic is None else [topic]
             found = await enabled_topics(admin, names, self.file.topics)
             if topic is not None and not found:
-                fail(f"{topic} has no table; set ottla.table.enable=true on the topic")
+                fail(await why_no_table(admin, tables, topic, self.file.topics))
             return await command(admin, tables, list(found.values()))
 
         return self.with_catalogue(wrapped)
@@ -139,12 +139,17 @@ class Place:
         import asyncio
 
         from ottla.errors import OttlaError
+        from ottla.objects.errors import RemoteStorageError
+        from ottla.tables.errors import TableError
         from ottla.tables.iceberg import IcebergTables
+        from ottla.tables.remedies import remedy
 
         async def wrapped(admin: Admin) -> T:
             tables = await asyncio.to_thread(IcebergTables, self.settings)
             try:
                 return await command(admin, tables)
+            except (OSError, RemoteStorageError) as error:
+                raise TableError(f"{error}{remedy(error)}") from error
             finally:
                 await asyncio.to_thread(tables.close)
 
@@ -228,6 +233,7 @@ def _file(path: Path | None) -> TablesFile:
 
 def _settings(file: TablesFile, given: dict[str, str | None], *, makes: bool) -> WorkerSettings:
     from ottla.tables.errors import BadTableSetting
+    from ottla.tables.remedies import remedy
     from ottla.tables.settings import worker_settings
 
     chosen = {key: value or file.worker.get(f"ottla.table.{key}") for key, value in given.items()}
@@ -242,7 +248,10 @@ def _settings(file: TablesFile, given: dict[str, str | None], *, makes: bool) ->
             )
         directory = Path(place.removeprefix("file://"))
         if makes:
-            directory.mkdir(parents=True, exist_ok=True)
+            try:
+                directory.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                fail(f"cannot make the warehouse: {error}{remedy(error)}")
         elif not directory.is_dir():
             fail(f"no tables in {directory}: it is no directory; --warehouse names another")
         where = f"sqlite:///{directory / 'catalog.db'}"

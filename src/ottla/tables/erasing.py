@@ -14,7 +14,7 @@
 
 The log still has the records until its own retention removes them: the report names their offsets,
 and asking again with the same predicate tells how many are left. Dead letters are searched if their
-table has all columns of the predicate.
+table has all columns of the predicate; else the report says how many were not.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import asyncio
 import hashlib
 import json
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
@@ -126,12 +126,16 @@ def _hash(salt: bytes, text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Erased:
-    """What a run did, and which offsets the log has still."""
+    """What a run did, and which offsets the log has still.
+
+    `unsearched` are dead letters whose table lacks a column of the predicate.
+    """
 
     rows: int
     files: int
     deleted: int
     erasures: tuple[Erasure, ...]
+    unsearched: int = 0
 
 
 class Erasing:
@@ -154,6 +158,8 @@ class Erasing:
             if state is None:
                 continue
             if table == letters and not predicate.columns <= {*state.columns.names}:
+                files = await asyncio.to_thread(self._tables.files, state)
+                done = replace(done, unsearched=sum(one.rows for one in files))
                 continue
             predicate.checked(state.columns)
             one = await self._table(table, needed, predicate, text, now_ms)

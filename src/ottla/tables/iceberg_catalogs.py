@@ -10,6 +10,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from ottla.redaction import redact
 from ottla.tables.errors import BadTableSetting, TableError
+from ottla.tables.remedies import remedy
 
 if TYPE_CHECKING:
     from ottla.objects.location import StoreLocation
@@ -47,7 +48,7 @@ def open_catalog(url: str, warehouse: StoreLocation) -> SqlCatalog:
         # The driver's own words: SQLAlchemy adds the statement and a link.
         cause = error.orig if isinstance(error, DBAPIError) else error
         why = " ".join(redact(cause).split())
-        raise TableError(f"cannot open the catalogue {named}: {why}") from error
+        raise TableError(f"cannot open the catalogue {named}: {why}{remedy(error)}") from error
 
 
 def file_properties(warehouse: StoreLocation) -> dict[str, str]:

@@ -13,7 +13,7 @@ from ottla.errors import OttlaError
 from ottla.tables.compacting import SMALL_FILE_BYTES
 from ottla.tables.converting import Converter
 from ottla.tables.erasing import ERASURES, load_erasures
-from ottla.tables.errors import TableError
+from ottla.tables.errors import NoTable, TableError, TablePaused
 from ottla.tables.names import dead_letter_table, topic_id_bytes
 from ottla.tables.position import replaced, trouble
 from ottla.tables.scanning import scan
@@ -80,13 +80,17 @@ async def status(
     parts = await asyncio.to_thread(_parts, tables, settings.table)
     files = parts[0].files
     invalid = sum(one.rows for part in parts[1:] for one in part.files)
-    lag = sum(max(0, end - state.next.get(one, end)) for one, end in log.ends.items())
+    # A table of a deleted topic has taken nothing of this log.
+    is_own = state.topic_id == log.topic_id
+    position = dict(state.next) if is_own else {}
+    taken = position if is_own else log.starts
+    lag = sum(max(0, end - taken.get(one, end)) for one, end in log.ends.items())
     seconds = max(0, wall_ms - state.changed_ms) / 1000 if lag else 0.0
     problem = await asyncio.to_thread(_problem, tables, state, log, settings, seconds, waits)
     return TableStatus(
         settings.topic,
         state.table,
-        dict(state.next),
+        position,
         dict(log.ends),
         lag,
         seconds,
@@ -180,13 +184,17 @@ async def verify(
     """Compare rows with the log: every offset once, in the table or its dead letters.
 
     Where the table keeps values, their bytes are compared, too. Offsets that the log has no more
-    are left out. With `sample` so many windows are compared.
+    are left out. With `sample` so many windows are compared. `NoTable` if there is none yet,
+    `TablePaused` if it belongs to a deleted topic of this name.
     """
     parts = await asyncio.to_thread(_parts, tables, settings.table)
     if not parts:
-        return []
+        raise NoTable(f"{settings.topic} has no table yet; is ottla table run running?")
     state = parts[0].state
     log = await look(admin, settings, is_new=False)
+    why = replaced(state, log.topic_id)
+    if why is not None:
+        raise TablePaused(f"{settings.topic}: {why.name}: {why.sentence}")
     [policy] = await admin.describe_configs("topic", settings.topic, ["cleanup.policy"])
     is_compacted = "compact" in (policy.value or "")
     has_values = settings.value_format == "raw" or settings.keep_value

@@ -144,7 +144,8 @@ def replaced(state: TableState, topic_id: str) -> Trouble | None:
     return Trouble(
         "TopicReplaced",
         f"table {state.table} {made_by}, and topic {state.topic or '?'} is {topic_id} now; "
-        "retire or rename the table, or set ottla.table.name to another name",
+        f"set the table aside with ottla table retire {state.topic or 'TOPIC'}, or set "
+        "ottla.table.name to another name",
     )
 
 

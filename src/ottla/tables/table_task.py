@@ -24,6 +24,7 @@ from ottla.tables.parquet_files import RoundFiles
 from ottla.tables.pointer import pointer_of, publish, read_pointers
 from ottla.tables.position import replaced
 from ottla.tables.registries import needs_registry
+from ottla.tables.remedies import SPOOL, WAREHOUSE, remedy
 from ottla.tables.rounds import Rounds
 from ottla.tables.rows import LETTERS
 from ottla.tables.scanning import offsets_from
@@ -108,7 +109,8 @@ class TableTask:
                 await self.letter_upkeep.step(self._worker.spool, now_ms)
             self._worker.metrics.small_files[self._settings.topic] = self.upkeep.small_files
         except Exception as error:  # noqa: BLE001  # the next round tries again
-            logger.warning("upkeep of %s: %s", self._settings.table, redact(error))
+            told = f"{redact(error)}{remedy(error)}"
+            logger.warning("upkeep of %s: %s", self._settings.table, told)
 
     async def run_once(self) -> Offsets:
         """Take what is there when the table is first loaded; the position then."""
@@ -151,8 +153,9 @@ class TableTask:
         except Exception as error:  # noqa: BLE001  # the machine decides what a failure means
             # The driver's own words, in one line: SQLAlchemy adds the statement and a link.
             told = " ".join(str(getattr(error, "orig", None) or error).split())
+            place = SPOOL if isinstance(effect, rounds.Take) else WAREHOUSE
             return rounds.Failed(
-                f"{type(effect).__name__}: {type(error).__name__}: {told}",
+                f"{type(effect).__name__}: {type(error).__name__}: {told}{remedy(error, place)}",
                 is_refused=isinstance(error, CommitRefused),
                 is_stale=isinstance(error, ColumnsMoved),
             )

@@ -111,6 +111,22 @@ async def former_table(admin: Admin, topic: str, overrides: Mapping[str, Mapping
     return name or table_name(topic)
 
 
+async def why_no_table(
+    admin: Admin, tables: TableFormat, topic: str, overrides: Mapping[str, Mapping[str, str]]
+) -> str:
+    """Of a topic that is not kept as a table: whether it exists, and what is left of its table."""
+    if any(one.name == topic for one in await admin.list_topics()):
+        return f"{topic} has no table; set ottla.table.enable=true on the topic"
+    state = await asyncio.to_thread(tables.load, await former_table(admin, topic, overrides))
+    if state is None or state.topic != topic:
+        return f"there is no topic {topic!r}"
+    return (
+        f"there is no topic {topic!r}, and table {state.table} of a deleted topic of that name "
+        f"stays as it is: other engines read {state.metadata_location}, and ottla table drop "
+        f"{topic} deletes it"
+    )
+
+
 async def look(admin: Admin, settings: TopicSettings, *, is_new: bool) -> LogView:
     """The topic as it is now; where a new table begins is only looked up for one."""
     [described] = await admin.describe_topics([settings.topic])

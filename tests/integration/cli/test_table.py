@@ -53,6 +53,8 @@ def value(place: Place, *args: str) -> Any:
 def test_a_table_is_written_shown_and_compared(place: Place) -> None:
     waiting = run(place, "status", place.topic)
     assert (waiting.exit_code, "not created yet" in waiting.stderr) == (1, True)
+    early = run(place, "verify", place.topic)
+    assert (early.exit_code, "has no table yet" in early.stderr) == (1, True)
     assert value(place, "run", "--once", "--topics", place.topic) == {place.topic: {"0": 3, "1": 1}}
     [status] = value(place, "status", place.topic)
     assert (status["lag"], status["rows"], status["problem"]) == (0, 4, None)
@@ -138,7 +140,7 @@ def test_case_96_columns_are_proposed_for_json_values(place: Place) -> None:
 @pytest.mark.parametrize(
     ("args", "code", "said"),
     [
-        (["status", "no-such-topic"], 1, "no-such-topic has no table"),
+        (["status", "no-such-topic"], 1, "there is no topic 'no-such-topic'"),
         (["run", "--once", "--topics", "no-such-topic"], 1, "no-such-topic has no table"),
         (["run", "--once", "--topics", ""], 2, "expected names such as a,b, got ''"),
         (["resume", "t"], 2, "--replay or --accept"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 from contextlib import suppress
 from dataclasses import replace
 from itertools import count
@@ -17,6 +18,7 @@ from ottla.client.admin.admin import Admin
 from ottla.client.producer.producer import Producer
 from ottla.client.security import PLAINTEXT
 from ottla.clock import SYSTEM
+from ottla.objects import local
 from ottla.tables import parquet_files, taking
 from ottla.tables.errors import TableRunFailed
 from ottla.tables.iceberg_io import SyncedFileIO
@@ -205,6 +207,31 @@ async def test_case_70_a_full_disk_halves_the_round(
                 break
             assert not any(one.exists() for one in refused)
     assert len(refused) == 2
+    await sound(place)
+
+
+@pytest.mark.parametrize(
+    ("number", "advice"),
+    [
+        (errno.ENOSPC, "the warehouse is full: free space"),
+        (errno.EROFS, "the warehouse cannot be written: let this user write there"),
+    ],
+)
+async def test_a_warehouse_that_cannot_be_written_is_told_with_what_to_do(
+    place: Place, monkeypatch: pytest.MonkeyPatch, number: int, advice: str
+) -> None:
+    await place.create()
+    await place.fill([b"x"])
+
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    async with place.worker() as worker:
+        with monkeypatch.context() as patched:
+            patched.setattr(local, "_write", refuse)
+            with pytest.raises(TableRunFailed, match=advice):
+                await worker.run_once()
+        await worker.run_once()
     await sound(place)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -72,6 +73,35 @@ def test_case_54_readers_see_the_new_log_as_soon_as_the_old_table_is_retired(
         found = ottla.table(replaced.topic, bootstrap=replaced.bootstrap).to_arrow(["amount"])
         assert sorted(found.column("amount").to_pylist()) == [0, 1, 2, 3]
         assert run_once(replaced)[0] == 0
+
+
+def test_case_54_status_and_verify_say_what_to_do_about_the_old_table(replaced: Place) -> None:
+    """Fault: the lag was that of another log, and verify spoke of readers."""
+    result = replaced.command("status", replaced.topic, "--json")
+    [told] = json.loads(result.stdout)
+    assert (result.exit_code, told["position"], told["lag"]) == (1, {}, 4)
+    code, said = run(replaced, "verify", replaced.topic)
+    assert (code, "TopicReplaced" in said) == (1, True)
+    assert f"ottla table retire {replaced.topic}" in said
+
+
+def test_a_table_of_a_deleted_topic_is_named(place: Place) -> None:
+    """Fault: the advice was to set ottla.table.enable on a topic that does not exist."""
+    asyncio.run(_deleted(place))
+    for command in ("status", "verify", "show"):
+        code, said = run(place, command, place.topic)
+        assert (code, f"there is no topic '{place.topic}'" in said) == (1, True)
+        assert place.state().metadata_location in said
+    code, said = run(place, "status", f"{place.topic}-never")
+    assert (code, "metadata" in said) == (1, False)
+
+
+async def _deleted(place: Place) -> None:
+    await place.create()
+    await place.fill([b"x"])
+    await place.run_once()
+    async with Admin(place.bootstrap) as admin:
+        await admin.delete_topic(place.topic)
 
 
 def test_case_54_letters_of_another_topic_id_never_count_as_taken(replaced: Place) -> None:

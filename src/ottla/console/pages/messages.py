@@ -49,6 +49,7 @@ MAX_WAITING: Final = 8
 MAX_CONTAINS: Final = 1_000
 """Characters of "contains"."""
 MAX_PARTITIONS: Final = 1_000
+ISOLATIONS: Final = ("committed", "uncommitted")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +68,17 @@ class Asked:
     @classmethod
     def of(cls, request: Request) -> Asked:
         said = request.query_params
-        form = said.get("as", "auto")
+        form = said.get("as") or "auto"
+        if form not in FORMATS:
+            raise Refused(400, f"as is one of {', '.join(FORMATS)}, not {form!r:.60}.")
+        isolation = said.get("isolation") or "committed"
+        if isolation not in ISOLATIONS:
+            raise Refused(400, f"isolation is committed or uncommitted, not {isolation!r:.60}.")
         return cls(
             said.get("from", "newest").strip()[:100] or "newest",
             said.get("p", "").strip()[:4000],
-            form if form in FORMATS else "auto",
-            "uncommitted" if said.get("isolation") == "uncommitted" else "committed",
+            form,
+            isolation,
             said.get("contains", ""),
             said.get("where", "").strip(),
             said.get("before", ""),

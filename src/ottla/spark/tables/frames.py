@@ -130,6 +130,11 @@ def stream(
     `maxOffsetsPerTrigger`.
     """
     given = _given(bootstrap, options)
+    if isinstance(starting, str) and starting not in ("earliest", "latest"):
+        raise BadOption(
+            "starting is earliest, latest or offsets by partition such as {0: 1200}, not "
+            f"{starting!r:.60}"
+        )
     pinned = pinned_topic(given, topic, accept_loss=True)
     start = starting if isinstance(starting, str) else starting_offsets(pinned, starting)
     given["failOnDataLoss"] = str(fail_on_data_loss).lower()
