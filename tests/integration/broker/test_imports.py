@@ -84,7 +84,29 @@ with EmbeddedBroker():
 """
 
 
-def test_a_plain_broker_loads_nothing_that_it_does_not_use() -> None:
-    """The codec of international names takes half a megabyte; rooms take their time."""
-    run = subprocess.run([sys.executable, "-c", PLAIN], capture_output=True, text=True, check=False)
+LISTENING = """
+import http.client, json, sys
+from ottla.testing.embedded import EmbeddedBroker
+
+def loaded():
+    return [name for name in sys.modules if name.startswith(("ottla.registry", "ottla.http"))]
+
+with EmbeddedBroker(registry=True) as broker:
+    assert not loaded(), loaded()
+    asked = http.client.HTTPConnection(broker.registry_url.removeprefix("http://"))
+    asked.request("GET", "/subjects")
+    assert json.load(asked.getresponse()) == []
+    assert "ottla.registry.routes" in loaded()
+with EmbeddedBroker(registry=True):
+    pass
+"""
+
+
+@pytest.mark.parametrize("code", [PLAIN, LISTENING])
+def test_a_broker_loads_nothing_that_it_does_not_use(code: str) -> None:
+    """The codec of international names takes half a megabyte; rooms take their time.
+
+    A registry without schemas is loaded when somebody connects.
+    """
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr

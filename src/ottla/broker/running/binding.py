@@ -12,6 +12,34 @@ import errno
 import os
 import socket
 from functools import partial
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+BACKLOG: Final = 100
+"""Connections that the kernel keeps until somebody accepts them; asyncio's own number."""
+
+
+def listen(sockets: Sequence[socket.socket]) -> None:
+    """From now on the kernel keeps connections."""
+    for one in sockets:
+        one.setblocking(False)
+        one.listen(BACKLOG)
+
+
+async def first_connection(sockets: Sequence[socket.socket]) -> None:
+    """Wait until somebody connects; accepting is left to whoever is made then."""
+    loop = asyncio.get_running_loop()
+    came = asyncio.Event()
+    for one in sockets:
+        loop.add_reader(one, came.set)
+    try:
+        await came.wait()
+    finally:
+        for one in sockets:
+            loop.remove_reader(one)
 
 
 async def bound(host: str, port: int) -> list[socket.socket]:

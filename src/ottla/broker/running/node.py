@@ -16,6 +16,7 @@ import socket
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
+from importlib.util import find_spec
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -33,7 +34,7 @@ from ottla.broker.hosting.durability import LateDurability, OsDurability
 from ottla.broker.hosting.flusher import GroupFlusher
 from ottla.broker.hosting.partitions import Partitions
 from ottla.broker.running import reserve
-from ottla.broker.running.binding import bound
+from ottla.broker.running.binding import bound, first_connection, listen
 from ottla.broker.running.entrance import Entrance, authorizer_of, first_users_of
 from ottla.broker.running.jobs import Jobs
 from ottla.broker.running.services import Services
@@ -137,6 +138,7 @@ class Node:
         self.table_worker: TableWorker | None = None
         self._root = siblings_root or data.path
         self._registry_sockets: Sequence[socket.socket] = ()
+        self._registry_waits: asyncio.Task[None] | None = None
         requests: dict[int, int] = {}
         self.services = Services(
             clock=clock,
@@ -286,7 +288,7 @@ class Node:
         self.partitions.start()
         self.jobs.start()
         if self._registry_sockets:
-            await self._serve_registry()
+            await self._open_registry()
         for server in self.servers:
             await server.start_serving()
         if self.console is not None:
@@ -332,8 +334,7 @@ class Node:
             await self.workers.run(self.table_worker.close)
         if self.monitoring is not None:
             await self.monitoring.close()
-        if self.registry is not None:
-            await self.registry.close()
+        await self._close_registry()
         await self.entrance.stop_looking()
         await self.jobs.stop()
         if self.leadership is not None:
@@ -422,20 +423,50 @@ class Node:
         endpoint = self.image.brokers[self.node_id].listeners.get(REGISTRY)
         return None if endpoint is None else endpoint_url(endpoint)
 
+    async def _open_registry(self) -> None:
+        """Serve the registry: now, or when the first client comes if it is empty.
+
+        Certificates and ways to log in are read now, so that what is wrong with them is told.
+        """
+        if find_spec("h11") is None:
+            raise CannotListen("the schema registry needs h11: pip install 'ottla[registry]'")
+        listener = self.settings.registry_listener
+        assert listener is not None
+        topic = self.cluster.registry_topic
+        is_empty = topic is None or self.image.topic(topic) is None
+        is_plain = not listener.has_tls and not self.settings.registry_asks
+        if is_empty and is_plain and self.leadership is None:
+            listen(self._registry_sockets)
+            self._registry_waits = asyncio.create_task(self._registry_when_asked())
+        else:
+            await self._serve_registry()
+
+    async def _registry_when_asked(self) -> None:
+        try:
+            await first_connection(self._registry_sockets)
+            await self._serve_registry()
+        except Exception:
+            logger.exception("the schema registry does not start")
+            raise
+
     async def _serve_registry(self) -> None:
         # Not needed by a broker without it.
-        try:
-            await self.workers.run(partial(import_module, "ottla.broker.running.registry"))
-        except ModuleNotFoundError as error:
-            raise CannotListen(
-                f"the schema registry needs {error.name}: pip install 'ottla[registry]'"
-            ) from error
+        await self.workers.run(partial(import_module, "ottla.broker.running.registry"))
         from ottla.broker.running.registry import ServedRegistry
 
+        (await self.services.registry.ready()).start()
         self.registry = await self.workers.run(partial(ServedRegistry, self))
-        self.services.registry().start()
         shared = self._shared.get(REGISTRY, ())
         await self.registry.start([*self._registry_sockets, *shared])
+
+    async def _close_registry(self) -> None:
+        if self._registry_waits is not None:
+            self._registry_waits.cancel()
+            await asyncio.gather(self._registry_waits, return_exceptions=True)
+        if self.registry is not None:
+            await self.registry.close()
+        for one in self._registry_sockets:
+            one.close()
 
     async def _monitor(self) -> None:
         listener = self.settings.metrics_listener
@@ -559,10 +590,7 @@ class Node:
             await self.workers.run(self.console.close)
         if self.table_worker is not None:
             await self.workers.run(self.table_worker.close)
-        for one in self._registry_sockets:
-            one.close()
-        if self.registry is not None:
-            await self.registry.close()
+        await self._close_registry()
         await self.entrance.stop_looking()
         await self.jobs.stop()
         if self.leadership is not None:
