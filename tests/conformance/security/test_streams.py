@@ -8,6 +8,8 @@ import pytest
 
 import ottla
 from ottla import streams
+from ottla.security.certificates import Authority, write_authority
+from ottla.streams.errors import ConnectError
 from ottla.streams.relay import relay_streams
 from ottla.streams.types import KafkaOptions
 
@@ -81,12 +83,19 @@ async def test_a_refused_login_is_an_error_of_streams(broker: ottla.EmbeddedBrok
     wrong = ottla.Security(
         "SASL_SSL", "SCRAM-SHA-512", "alice", "canary", ssl_ca=str(broker.ca_file)
     )
-    options = streams.ConnectOptions(timeout=5, kafka=KafkaOptions(security=wrong))
-    broker.create_topic("refused")
-    with pytest.raises(streams.StreamError) as failure:
-        async with (
-            ottla.connect(f"kafka://{broker.bootstrap}/refused", options) as streamer,
-            streamer.producer() as producer,
-        ):
-            await (await producer.send("x"))
+    options = streams.ConnectOptions(timeout=60, kafka=KafkaOptions(security=wrong))
+    with pytest.raises(ConnectError, match="cannot log in as 'alice'") as failure:
+        async with ottla.connect(f"kafka://{broker.bootstrap}/refused", options):
+            pass
     assert "canary" not in str(failure.value)
+
+
+async def test_a_foreign_authority_is_an_error_of_streams(
+    broker: ottla.EmbeddedBroker, tmp_path: Path
+) -> None:
+    """Fault: librdkafka tried again until the time was up, and the reason was lost."""
+    write_authority(tmp_path, Authority.make("foreign"))
+    kafka = KafkaOptions(security=ottla.Security("SSL", ssl_ca=tmp_path / "ca.pem"))
+    with pytest.raises(ConnectError, match="certificate verify failed"):
+        async with ottla.connect(f"kafka://{broker.bootstrap}/refused", kafka):
+            pass

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]
 
+from ottla.clock import SYSTEM
 from ottla.streams.backends.kafka_config import (
     client_config,
     producer_config,
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 LOGGER: Final = logging.getLogger(__name__)
 STAMPED_BY: Final = "message.timestamp.type"
+REFUSALS: Final = frozenset((KafkaError._AUTHENTICATION, KafkaError._SSL))
+FIRST_TURN: Final = 0.25  # seconds
 
 
 class KafkaDriver(Driver):
@@ -55,7 +58,7 @@ class KafkaDriver(Driver):
     async def open(self) -> None:
         """Ask for the cluster's metadata."""
         try:
-            await asyncio.to_thread(self._admin().list_topics, "", timeout=self.options.timeout)
+            await asyncio.to_thread(self._reach)
         except KafkaException as error:
             nodes = ", ".join(self.url.nodes)
             raise ConnectError(
@@ -63,9 +66,51 @@ class KafkaDriver(Driver):
                 "it is up"
             ) from error
 
-    def _admin(self) -> AdminClient:
+    def _reach(self) -> None:
+        """Ask until there is an answer, in longer and longer turns.
+
+        librdkafka reconnects for ever after a failed login or handshake, and only its error
+        callback, which is called between the turns, tells of it.
+        """
+        told: list[KafkaError] = []
+        admin = self._admin({"error_cb": told.append})
+        deadline = SYSTEM.monotonic() + self.options.timeout
+        turn = FIRST_TURN
+        while True:
+            left = deadline - SYSTEM.monotonic()
+            try:
+                admin.list_topics("", timeout=min(turn, max(left, 0)))
+            except KafkaException:
+                admin.poll(0)
+                for error in told:
+                    if error.code() in REFUSALS:
+                        raise self._refused(error) from None
+                if left <= turn:
+                    raise
+                turn *= 2
+            else:
+                return
+
+    def _refused(self, error: KafkaError) -> ConnectError:
+        # Without the address that librdkafka puts before it and the time it puts behind it.
+        why = error.str().split("/bootstrap: ", 1)[-1].rpartition(" (after ")[0] or error.str()
+        if error.code() == KafkaError._SSL:
+            return ConnectError(
+                f"no TLS connection to {', '.join(self.url.nodes)}: {why}; check the address and "
+                "the trusted certificates"
+            )
+        security = self._kafka.security
+        who = ""
+        if security is not None and security.sasl_username:
+            who = f" as {security.sasl_username!r} with {security.sasl_mechanism}"
+        return ConnectError(
+            f"cannot log in{who}: {why}; check the user name, the password and the mechanism"
+        )
+
+    def _admin(self, callbacks: Mapping[str, Any] | None = None) -> AdminClient:
         base = client_config(self.url.nodes, self._kafka, self.options.timeout)
-        return AdminClient(with_extra({**base, "log_level": 0}, self._kafka))
+        config = with_extra({**base, "log_level": 0}, self._kafka)
+        return AdminClient({**config, **(callbacks or {})})
 
     async def stamped_by_store(self, streams: Sequence[str]) -> frozenset[str]:
         """Topics with message.timestamp.type=LogAppendTime; missing topics are left out."""
