@@ -152,6 +152,9 @@ def test_letters_of_no_queue_are_not_found(console: TestClient) -> None:
 
 @pytest.fixture(scope="module")
 def writing(broker: EmbeddedBroker) -> Iterator[TestClient]:
+    broker.create_topic("made")
+    with SyncAdmin(broker.bootstrap) as admin:
+        admin.alter_group_offsets("late", {("made", 0): 0})
     cluster = ClusterSettings("local", broker.bootstrap, write=True)
     with TestClient(make_app(Settings(write=True, clusters=(cluster,))), base_url=URL) as client:
         yield client
@@ -160,10 +163,6 @@ def writing(broker: EmbeddedBroker) -> Iterator[TestClient]:
 def test_changes_do_nothing_unless_dry_run_is_false(
     writing: TestClient, broker: EmbeddedBroker
 ) -> None:
-    broker.create_topic("made")
-    with SyncAdmin(broker.bootstrap) as admin:
-        admin.alter_group_offsets("late", {("made", 0): 0})
-
     def send(path: str, **body: object) -> Any:
         return writing.post(f"/api/v1/c/local/{path}", json=body)
 
