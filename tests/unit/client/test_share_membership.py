@@ -153,6 +153,14 @@ def test_what_passes_is_waited_out_and_then_everything_is_said_again(
     assert one.heartbeat().subscribed_topic_names is None
 
 
+def test_a_member_without_partitions_beats_often_again_after_a_failure() -> None:
+    one = member()
+    pauses = [one.answered(good(), 0.5) for _ in range(EAGER_BEATS + 1)]
+    assert pauses[-1] == one.interval
+    one.failed(BrokerUnreachable("down"), 0.5)
+    assert one.answered(good(), 0.5) == pauses[0]
+
+
 def test_a_subscription_that_changes_is_said_until_it_is_heard() -> None:
     one = steady()
     beat = one.heartbeat()

@@ -44,11 +44,11 @@ CONFIG = GroupConfig(
 )
 FAILURE = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
-SETTINGS = [(2, 681)]
+SETTINGS = [(2, 631)]
 """How many effects may be open, and the number of states that can be reached."""
 
 if os.environ.get("HYPOTHESIS_PROFILE") == "soak":
-    SETTINGS.append((3, 2_267))
+    SETTINGS.append((3, 2_207))
 
 
 def group_of(world: ShareWorld) -> ShareGroup | None:

@@ -90,6 +90,18 @@ def test_initialize_forgets_what_was_there() -> None:
     assert summary(driver).delivery_complete_count == -1
 
 
+def test_initialize_that_comes_twice_forgets_nothing() -> None:
+    """A group's coordinator that starts over asks again; the first request may come late."""
+    driver = StateDriver()
+    initialize(driver)
+    write(driver, ACKED)
+    stored = driver.machine.states[KEY]
+    assert initialize(driver) is ErrorCode.NONE
+    assert driver.machine.states[KEY] == stored
+    assert initialize(driver, start=10) is ErrorCode.NONE  # offsets are altered
+    assert driver.machine.states[KEY].snapshot.batches == ()
+
+
 def test_49_a_lower_state_epoch_is_fenced() -> None:
     driver = StateDriver()
     initialize(driver, epoch=4)

@@ -162,6 +162,7 @@ class Membership:
             self.phase = Phase.LEFT
             return 0.0
         self._failures += 1
+        self._eager_beats = 0  # another coordinator may have to begin with the partitions, too
         delay = RETRY.delay(self._failures, random)
         code = error.code if isinstance(error, KafkaError) else None
         if code in FENCED:

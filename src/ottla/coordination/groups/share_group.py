@@ -122,8 +122,6 @@ class ShareGroup:
     def restore(self, now_ms: int) -> None:
         for member_id in self.members:
             self.touch(member_id, now_ms, self.config.share)
-        retry_ms = now_ms + self.config.share_initialize_retry_interval_ms
-        self.attempts = {p: Attempt(None, retry_ms) for p in self.states.initializing}
 
     # Questions
 

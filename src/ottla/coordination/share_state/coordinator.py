@@ -3,7 +3,9 @@
 Rules:
 
 - A share-partition begins with Initialize, whose snapshot replaces everything before it. Until then
-  it can be neither read nor written (42), only summarized and deleted.
+  it can be neither read nor written (42), only summarized and deleted. An Initialize without a
+  start that has been stored with its epoch changes nothing: a group's coordinator that starts over
+  asks again, and its predecessor's request may still be on its way.
 - The state epoch fences: an Initialize or Write with a lower one than stored is refused (124).
 - The leader epoch fences: a Read or Write with a lower one than was ever stored is refused (74).
   Only Read stores it. A Write with -1 as an epoch is not checked for it.
@@ -166,6 +168,12 @@ class ShareStateMachine:
         old = self.states.get(request.key)
         if old is not None and old.snapshot.state_epoch > request.state_epoch:
             raise _fenced_state(old, request.state_epoch)
+        if (
+            old is not None
+            and old.snapshot.state_epoch == request.state_epoch
+            and request.start_offset == NO_OFFSET
+        ):
+            return StateResponse()
         snapshot = Snapshot(
             0 if old is None else old.snapshot.snapshot_epoch + 1,
             request.state_epoch,
