@@ -106,6 +106,8 @@ class Settings:
     max_searches: int = 2
     search_max_mib: int = 1024
     search_max_s: int = 10
+    tail_max_per_s: int = 200
+    """Records of a live tail in a second: more cannot be read, and browsers would stumble."""
     value_preview_bytes: int = 4096
     value_view_bytes: int = 1024 * 1024
     download_max_mib: int = 256
@@ -156,6 +158,7 @@ LEAST: Final = {
     "max_searches": 1,
     "search_max_mib": 1,
     "search_max_s": 1,
+    "tail_max_per_s": 1,
     "value_preview_bytes": 16,
     "value_view_bytes": 1024,
     "download_max_mib": 1,

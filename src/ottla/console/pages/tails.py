@@ -55,7 +55,8 @@ async def tail_stream(request: Request) -> Response:
         trees=trees,
         schemas=await watched.registry.schemas(),
     )
-    turns = tail(watched.cluster.settings, query, decoder, console.clock)
+    rows = console.settings.tail_max_per_s
+    turns = tail(watched.cluster.settings, query, decoder, console.clock, rows)
     return StreamingResponse(
         tail_events(request, visitor, watched.name, topic, turns), media_type="text/event-stream"
     )
