@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 NODES: list[LoopMonitor] = []
-JVM_FOLDERS = (HERE / "spark",)
 LONG = tuple(
     HERE / name
     for name in (
@@ -75,6 +74,9 @@ FIRST = tuple(
     )
 )
 """They compile the kernels and store them, so that the other workers need not compile them, too."""
+SPARK = (HERE / "spark",)
+"""First: the longest files, and py4j cannot wait for sockets with numbers above 1023, which it gets
+in a process whose brokers have that many files open by then."""
 UNIT = (HERE / "unit",)
 """Last, as their names say: many short files, so that no worker ends long after the others."""
 LATE = (HERE / "unit/wire", HERE / "unit/log")
@@ -162,7 +164,7 @@ def _is_in(path: Path, places: tuple[Path, ...]) -> bool:
 
 
 def _place(item: pytest.Item) -> int:
-    if _is_in(item.path, FIRST):
+    if _is_in(item.path, (*FIRST, *SPARK)):
         return 0
     if not _is_in(item.path, UNIT):
         return 1
@@ -170,7 +172,7 @@ def _place(item: pytest.Item) -> int:
 
 
 def _runs_a_jvm(item: pytest.Item) -> bool:
-    if _is_in(item.path, JVM_FOLDERS):
+    if _is_in(item.path, SPARK):
         return True
     if not JVM_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
         return True
