@@ -87,8 +87,8 @@ class Commands:
     def redrive(self, group: str) -> str:
         return self._line("share-group redrive", group)
 
-    def tier(self) -> str:
-        return self._line("tier status")
+    def tier(self, *topics: str) -> str:
+        return self._line("tier status", *topics)
 
     def rights(self, change: Change) -> str:
         """The twin of a change of ACLs, quotas or users."""

@@ -8,6 +8,7 @@ from ottla.console.app import console_of
 from ottla.console.missing import Missing
 from ottla.console.pages.configs import configs
 from ottla.console.pages.shared import answer, table_query
+from ottla.console.pages.tier import topic_tier_page
 from ottla.console.problem import Refused
 from ottla.console.slugs import unslug
 from ottla.console.snapshot import Kind
@@ -32,6 +33,8 @@ async def topic_page(request: Request) -> Response:
     name = unslug(request.path_params["topic"])
     query = table_query(request)
     tab = request.query_params.get("tab", "partitions")
+    if tab == "tier":
+        return await topic_tier_page(request)
     tab = tab if tab in TABS else "partitions"
     await watch_topic(watched, name)
     found = await configs(watched, "topic", name) if tab == "configs" else ()

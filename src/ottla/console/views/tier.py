@@ -87,13 +87,19 @@ def page(
     age_s: float | None,
     prices: Prices,
     query: Query = ALL,
+    topic: str | None = None,
 ) -> TierPage:
-    """The partitions that the query asks for, those that wait for their copy first."""
+    """The partitions that the query asks for, those that wait for their copy first; of one topic
+    or of all."""
     around = frame(look, attention)
     if isinstance(answer, Missing):
         return TierPage(around, age_s, 0, 0, 0, 0, None, None, answer)
     wanted = query.contains.casefold()
-    rows = [_row(one, look.now.wall_ms) for one in answer.partitions]
+    rows = [
+        _row(one, look.now.wall_ms)
+        for one in answer.partitions
+        if topic is None or one.topic == topic
+    ]
     remote = sum(one.remote_bytes for one in rows)
     local = _local(look, {one.topic for one in rows})
     chosen = [one for one in rows if wanted in one.topic.casefold()]
