@@ -48,11 +48,14 @@ def _knock(address: str, per_second: float, count: Synchronized[int], end: Event
 async def _knock_on(address: str, per_second: float, count: Synchronized[int], end: Event) -> None:
     host, _, port = address.rpartition(":")
     tasks: set[asyncio.Task[None]] = set()
+    loop = asyncio.get_running_loop()
+    due = loop.time()
     while not end.is_set():
         task = asyncio.create_task(_once(host, int(port), count))
         tasks.add(task)
         task.add_done_callback(tasks.discard)
-        await asyncio.sleep(1 / per_second)
+        due += 1 / per_second  # by the clock, or the time of a knock would make the rate lower
+        await asyncio.sleep(max(0, due - loop.time()))
     for task in tasks:
         task.cancel()
 

@@ -403,7 +403,8 @@ def stranger_rows() -> list[Row]:
             for _ in range(ROUNDS):
                 alone.append(latency(client, STRANGE_SECONDS))
                 with strangers(sasl) as tried:
-                    time.sleep(1)  # until they are there
+                    while tried() < STRANGERS_PER_SECOND:  # their process has to start
+                        time.sleep(0.05)
                     before = tried()
                     beside.append(latency(client, STRANGE_SECONDS))
                     came = tried() - before
