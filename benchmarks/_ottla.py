@@ -63,6 +63,8 @@ class OttlaProcess:
         """Start, or start again, on the same directory."""
         began = time.monotonic()
         environment = os.environ | ({"PYTHONPATH": str(self._source)} if self._source else {})
+        # An installed package has bytecode. Where storing it is off, a start compiles all sources.
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
         self._process = subprocess.Popen(
             self._command(), stdout=subprocess.PIPE, text=True, env=environment
         )

@@ -282,12 +282,13 @@ def _secured(
 
 
 def _run(config: BrokerConfig, directory: Path | None, secured: Path | None) -> None:
-    from ottla.broker.running.refusals import refusal_of
     from ottla.broker.running.run import run_broker
 
     try:
         run_broker(config, directory, partial(_announce, secured=secured))
     except Exception as error:
+        from ottla.broker.running.refusals import refusal_of
+
         refused = refusal_of(error, directory)
         if refused is None:
             raise

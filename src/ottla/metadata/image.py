@@ -86,6 +86,8 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
+    """A topic and its partitions, in their order."""
+
     name: str
     topic_id: UUID
     partitions: tuple[Partition, ...]

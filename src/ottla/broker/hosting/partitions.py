@@ -84,7 +84,7 @@ RECOVERY_PAUSE: Final = 1.0  # pause, in times that a batch of repairs took, for
 logger = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class _Opening:
     """A log that is being opened, and its waiters."""
 

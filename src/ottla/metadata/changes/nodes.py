@@ -31,6 +31,8 @@ MAX_PRODUCER_ID: Final = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class SetClusterId:
+    """Name the cluster, once."""
+
     cluster_id: str
 
     def applied_to(self, image: MetadataImage) -> MetadataImage:
@@ -60,6 +62,8 @@ class RegisterBroker:
 
 @dataclass(frozen=True, slots=True)
 class SetBrokerFenced:
+    """Fence a broker of this epoch, or let it serve."""
+
     node_id: int
     broker_epoch: int
     fenced: bool
@@ -79,6 +83,8 @@ class SetBrokerFenced:
 
 @dataclass(frozen=True, slots=True)
 class UnregisterBroker:
+    """Remove a broker."""
+
     node_id: int
 
     def applied_to(self, image: MetadataImage) -> MetadataImage:

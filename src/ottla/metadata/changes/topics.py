@@ -75,6 +75,8 @@ class CreateTopic:
 
 @dataclass(frozen=True, slots=True)
 class DeleteTopic:
+    """Remove a topic and its settings."""
+
     topic_id: UUID
 
     def applied_to(self, image: MetadataImage) -> MetadataImage:

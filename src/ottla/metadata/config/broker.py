@@ -99,7 +99,7 @@ def _default(key: str) -> ConfigValue | None:
     return None if definition.default is None else definition.parse(definition.default)
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class ListenerConfig(TypedConfig):
     """A key is looked up for the mechanism, for the listener, and for the broker, in this order."""
 
