@@ -2,8 +2,8 @@
 
     python -m benchmarks.spark [--quick] [--only=TEXT] [--records=N]
 
-What is compared is CPU: that of Spark's JVM and of all Python processes below it, user and system,
-for one action; peers take turns. Wall time is printed beside it. `--quick` reads 1 M records, and
+What is compared is CPU: that of Spark's JVM and of all its Python processes, user and system, for
+one action; peers take turns. Wall time is printed beside it. `--quick` reads 1 M records, and
 `--records` says how many (a multiple of 200,000), where the 10 M of the target take too long.
 Without Maven, and so without the `kafka` format, the script says what it skipped. The decoder by
 itself is in `benchmarks.wire`, micro-batches and `ottla run` in `_spark_floor` and `_spark_run`.
@@ -275,15 +275,17 @@ class Meter:
             above, top = parents.get(pid, 0), pid
             while above not in (0, 1, os.getpid()):
                 top, above = above, parents.get(above, 0)
-            if above == os.getpid() and _is_java(top):
+            if above == os.getpid() and _is_of_spark(top):
                 self._used[pid, began] = ticks
 
 
-def _is_java(pid: int) -> bool:
+def _is_of_spark(pid: int) -> bool:
+    """Its JVM, or the process that its Python processes are copies of."""
     try:
-        return b"pyspark-shell" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return False
+    return b"pyspark-shell" in command or b"ottla.spark.zygote" in command
 
 
 METER: Final = Meter()

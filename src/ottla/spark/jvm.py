@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.spark.class_archive import ClassArchive, is_wanted
 from ottla.spark.errors import NoSpark
+from ottla.spark.zygote import start_zygote, worker_python
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 JVM_OPTIONS: Final = "spark.driver.extraJavaOptions"
 POLL_SECONDS: Final = 0.02
 PORT: Final = "PYSPARK_GATEWAY_PORT"
+PYTHONS: Final = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
 SECRET: Final = "PYSPARK_GATEWAY_SECRET"
 LAUNCH_SECONDS: Final = 60.0
 """To put a command line together takes 0.2 s; if it does not end, `spark-submit` may try."""
@@ -65,7 +67,10 @@ class Jvm:
             given[JVM_OPTIONS] = " ".join(options).strip()
         arguments = [word for pair in given.items() for word in ("--conf", "=".join(pair))]
         arguments += shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
-        command = _direct(home, arguments) if _is_plain(home, settings) else None
+        is_plain = _is_plain(home, settings)
+        if is_plain:
+            start_zygote(settings)
+        command = _direct(home, arguments) if is_plain else None
         self._directory = Path(tempfile.mkdtemp(prefix="ottla-jvm-"))
         environment = {
             **os.environ,
@@ -73,6 +78,8 @@ class Jvm:
             "SPARK_CONNECT_MODE": "0",
             "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._told),
         }
+        if is_plain:
+            environment |= dict.fromkeys(PYTHONS, worker_python())
         output = None if log is None else log.open("ab")
         try:
             self._process = subprocess.Popen(

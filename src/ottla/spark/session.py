@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.spark.java import find_java
 from ottla.spark.jvm import JVM_OPTIONS, Jvm
+from ottla.spark.zygote import is_wanted, worker_python
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,7 +31,8 @@ FEW_CORES: Final = 2
 # Ten times its default thresholds still compile what runs often.
 _COMPILE_LATER: Final = (
     "-XX:+IgnoreUnrecognizedVMOptions -XX:Tier4InvocationThreshold=50000 "
-    "-XX:Tier4MinInvocationThreshold=10000 -XX:Tier4CompileThreshold=100000"
+    "-XX:Tier4MinInvocationThreshold=10000 -XX:Tier4CompileThreshold=100000 "
+    "-XX:Tier4BackEdgeThreshold=400000"
 )
 _BY_RENAME: Final = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -82,6 +84,8 @@ def local_session(
     for key, value in settings.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
+    if is_wanted(settings) and spark.sparkContext.pythonExec == sys.executable:
+        spark.sparkContext.pythonExec = worker_python()
     register(spark)
     return spark
 
