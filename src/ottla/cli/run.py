@@ -1,7 +1,8 @@
 """`ottla run FILE`: run a pipeline until it is done, stopped or has failed.
 
 Status 0 is done, 2 wrong use or definition, 3 a flow that failed for good, 4 something that is
-are missing (Java, a package, a broker, a topic). Errors are sentences on stderr.
+missing (Java, a package, a broker, a topic), 130 and 143 a signal before flows had started. Errors
+are sentences on stderr.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 DEFINITION: Final = 2
 FLOW_FAILED: Final = 3
 SURROUNDINGS: Final = 4
+INTERRUPTED: Final = 130
+TERMINATED: Final = 143
 
 EXAMPLES = """
 Examples:
@@ -135,8 +138,8 @@ def run(
 ) -> None:
     """Run a pipeline.
 
-    Without --bootstrap, a file with samples gets a broker for this run. The first Ctrl-C lets
-    running batches finish, a second one ends at once.
+    Without --bootstrap, a file with samples gets a broker for this run. The first Ctrl-C or SIGTERM
+    lets running batches finish, a second one ends at once.
     """
     if master is not None and remote is not None:
         raise typer.BadParameter("--master and --remote exclude each other")
@@ -147,7 +150,7 @@ def run(
     logging.basicConfig(level=logging.WARNING, format="ottla: %(message)s")
     # Of whatever pandas PySpark finds, which nothing here uses.
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas")
-    with sentences(debug=debug), ExitStack() as stack:
+    with sentences(debug=debug), terminable(), ExitStack() as stack:
         from ottla.spark.pipelines.early import start_early
 
         early = start_early(file, env=env, master=master, remote=remote, debug=debug)
@@ -379,6 +382,24 @@ def stopped_by_signals(stop: Callable[[], object]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
+class Terminated(BaseException):
+    """SIGTERM, while no flows run that could be stopped."""
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """SIGTERM raises `Terminated`, so that all that has been opened is closed."""
+
+    def end(*_: object) -> NoReturn:
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 @contextmanager
 def sentences(*, debug: bool) -> Iterator[None]:
     """Turn errors of a pipeline or its environment into a sentence and a status."""
@@ -392,7 +413,10 @@ def sentences(*, debug: bool) -> Iterator[None]:
     except (EnvironmentProblem, SparkError) as error:
         _end(error, [str(error)], SURROUNDINGS, debug=debug)
     except KeyboardInterrupt:
-        raise typer.Exit(130) from None
+        raise typer.Exit(INTERRUPTED) from None
+    except Terminated:
+        complain("ended by SIGTERM; the next run continues from the checkpoints")
+        raise typer.Exit(TERMINATED) from None
 
 
 def _end(error: BaseException, problems: Sequence[str], status: int, *, debug: bool) -> NoReturn:

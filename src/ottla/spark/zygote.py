@@ -301,6 +301,7 @@ def become(request: Request, installed: Iterable[str]) -> None:
     os.environ.update(request.environment)
     sys.path[:] = search_path(request.environment, request.directory, installed)
     importlib.invalidate_caches()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
     _, module, *arguments = request.arguments
     sys.argv[:] = ["-m", *arguments]
     with warnings.catch_warnings():
@@ -330,15 +331,15 @@ def main() -> None:
     directory = Path(sys.argv[2])
     own = search_path(os.environ, str(Path.cwd()), ())
     installed = [one for one in sys.path if one not in own]
-    request = None
-    try:
-        preload()
-        request = _Server(listening).serve()
-    finally:
-        if request is None:
-            shutil.rmtree(directory, ignore_errors=True)
+    # A manager may send it to all processes; a copy that gets it early keeps it until it can end.
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+    preload()
+    request = _Server(listening).serve()
     if request is not None:
         become(request, installed)
+        return
+    shutil.rmtree(directory, ignore_errors=True)
+    os._exit(0)  # to take apart what was imported takes time
 
 
 if __name__ == "__main__":

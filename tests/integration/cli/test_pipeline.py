@@ -206,3 +206,17 @@ def test_checkpoint_show_and_convert(tmp_path: Path) -> None:
     assert said.endswith("works with kafka already; nothing was changed\n")
     assert value("pipeline", "checkpoint", "convert", tmp_path, "--to", "ottla")["changed"]
     assert "is not a checkpoint" in failure(2, "pipeline", "checkpoint", "show", tmp_path / "x")
+
+
+def test_sigterm_before_the_flows_start_ends_with_a_sentence(tmp_path: Path) -> None:
+    file = tmp_path / "slow.py"
+    file.write_text("import time; print('reached', flush=True); time.sleep(600)")
+    command = [sys.executable, "-m", "ottla.cli", "run", str(file), "--remote", "sc://127.0.0.1:1"]
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "reached\n"
+        process.terminate()
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 143
+    assert errors == "ottla: ended by SIGTERM; the next run continues from the checkpoints\n"

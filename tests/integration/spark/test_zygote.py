@@ -125,6 +125,16 @@ def test_a_copy_gets_sigterm_when_its_request_is_killed(one: Zygote, place: Path
         assert ready
 
 
+def test_a_signal_for_all_processes_does_not_end_the_zygote(one: Zygote, place: Path) -> None:
+    with started(one, place) as process:
+        assert process.stdout is not None
+        pid = json.loads(process.stdout.readline())["pid"]
+        os.kill(one.pid, signal.SIGTERM)
+        os.kill(pid, signal.SIGTERM)
+        assert process.wait(PATIENCE_SECONDS) == 256 - signal.SIGTERM
+    assert ended(one, place)[0]["imported"] is True
+
+
 def test_a_request_ends_when_its_copy_is_killed(one: Zygote, place: Path) -> None:
     with started(one, place) as process:
         assert process.stdout is not None

@@ -38,6 +38,7 @@ IN_A_BATCH: Final = frozenset(
     {"Writing offsets to log", "Processing new data", "No new data but cleaning up state"}
 )
 ENDED: Final = ("done", "stopped", "failed")
+ENDED_FIRST: Final = "Spark ended before the flow; the next run repeats a batch that was under way"
 
 
 class Query(Protocol):
@@ -173,7 +174,10 @@ class Runner:
             if run.query is not None:
                 run.supervision.restarts += 1
             run.query = run.due = run.batch_to_end = None
-            self._enter(run, "stopped" if self._stops else "pausing", str(lost))
+            if self._stops:  # a signal for all processes, such as that of systemd, ends the JVM too
+                self._enter(run, "stopped", ENDED_FIRST)
+            else:
+                self._enter(run, "pausing", str(lost))
         if not self._stops:
             raise lost
 
@@ -216,7 +220,8 @@ class Runner:
     def _ended(self, run: _Run, error: BaseException | None, session: Session, now: float) -> None:
         if self._stops:
             run.query = None
-            self._enter(run, "stopped", None if error is None else explain(error).sentence)
+            said = None if error is None else explain(error).sentence
+            self._enter(run, "stopped", said if session.lives() else ENDED_FIRST)
         elif error is not None:
             self._failed(run, error, session, now)
         elif session.lives():

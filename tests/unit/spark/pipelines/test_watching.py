@@ -16,7 +16,7 @@ from ottla.spark.pipelines.failures import explain
 from ottla.spark.pipelines.model import Definition, Flow, Hook, Source, ToConsole, ToTopic
 from ottla.spark.pipelines.progress import Progress, parse
 from ottla.spark.pipelines.renewal import run_in_sessions
-from ottla.spark.pipelines.runner import Runner
+from ottla.spark.pipelines.runner import ENDED_FIRST, Runner
 from ottla.spark.pipelines.supervision import FIRST_PAUSE, LONGEST_PAUSE, Supervision
 
 if TYPE_CHECKING:
@@ -455,14 +455,20 @@ def test_a_session_that_is_gone_is_noticed_however_it_shows(how: str) -> None:
     assert stage.states() == ["pausing", "pausing"]
 
 
-def test_a_session_that_is_gone_while_the_run_is_stopping_is_the_end() -> None:
+@pytest.mark.parametrize("how", ["unreachable", "failed"])
+def test_a_session_that_is_gone_while_the_run_is_stopping_is_the_end(how: str) -> None:
     stage = Stage()
     stage.step()
     stage.alive = False
     stage.runner.stop()
-    stage.runner._runs["first"].query = Unreachable()
+    if how == "unreachable":
+        stage.runner._runs["first"].query = Unreachable()
+    else:
+        stage.last("first").end(StreamingQueryException("SparkContext was shut down"))
+        stage.last("second").end(RuntimeError("Cannot call methods on a stopped SparkContext"))
     assert stage.step()
     assert stage.states() == ["stopped", "stopped"]
+    assert {view.error for view in stage.board.views()} == {ENDED_FIRST}
     assert stage.runner.is_well
 
 
