@@ -18,6 +18,7 @@ it starts in a few milliseconds. It imports while the JVM starts. Rules:
 from __future__ import annotations
 
 import array
+import atexit
 import gc
 import importlib
 import json
@@ -114,11 +115,12 @@ class Zygote:
         return self._process.poll() is None
 
     def end(self) -> None:
-        """End it; copies go on."""
+        """End it, also while it imports; copies go on."""
+        self._process.kill()
+        self._process.wait()
         assert self._process.stdin is not None
         self._process.stdin.close()
-        self._process.wait()
-        shutil.rmtree(self._directory, ignore_errors=True)  # it may have been killed
+        shutil.rmtree(self._directory, ignore_errors=True)
 
 
 _OF_PROCESS: dict[int, Zygote] = {}
@@ -130,6 +132,13 @@ def start_zygote(settings: Mapping[str, str]) -> None:
         return
     with suppress(OSError):
         _OF_PROCESS[os.getpid()] = Zygote()
+        atexit.register(_end_zygote)
+
+
+def _end_zygote() -> None:
+    zygote = _OF_PROCESS.pop(os.getpid(), None)  # a forked child has none
+    if zygote is not None:
+        zygote.end()
 
 
 def is_wanted(settings: Mapping[str, str]) -> bool:
