@@ -185,6 +185,7 @@ def test_it_ends_with_the_process_that_started_it_and_leaves_nothing() -> None:
 
 
 def test_the_setting_turns_it_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zygote, "_OF_PROCESS", {})  # another test may have started one
     assert not is_wanted({zygote.SETTING: "False"})
     zygote.start_zygote({zygote.SETTING: "false"})
     assert zygote.worker_python() == sys.executable
