@@ -16,7 +16,7 @@ from ottla.cli.common import (
     with_admin,
 )
 from ottla.cli.output import print_json, print_list
-from ottla.cli.roles import ROLES, role_acls
+from ottla.cli.roles import ROLES, check_name, role_acls
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -349,6 +349,7 @@ def _parsed(
     except ClientError as error:
         raise typer.BadParameter(str(error)) from None
     for acl in found:
+        check_name(acl)
         known = OPERATIONS.get(acl.resource)
         if known is not None and acl.operation not in known:
             raise typer.BadParameter(

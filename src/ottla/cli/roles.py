@@ -63,6 +63,21 @@ _ALWAYS: Final = {
 _SHORT: Final = {"transactional_id": "txn"}
 
 
+def check_name(acl: Acl) -> None:
+    """Refuse a resource without a name, and a topic that cannot exist."""
+    from ottla.metadata.names import is_legal
+
+    kind = _SHORT.get(acl.resource, acl.resource)
+    if not acl.name:
+        raise typer.BadParameter(f"name the {kind}, as in {kind}:orders; '{kind}:*' is all of them")
+    example = f"{acl.name}x" if acl.pattern == "prefixed" else acl.name
+    if kind == "topic" and acl.name != "*" and not is_legal(example):
+        raise typer.BadParameter(
+            f"no topic can be called {acl.name!r}: a name has letters, digits, '.', '_' and '-'; "
+            "for several topics give the command several times, or a prefix such as 'topic:orders*'"
+        )
+
+
 def role_acls(role: str, principal: str, resources: Sequence[str]) -> list[Acl]:
     """The ACLs of a role on resources such as topic:orders*; wrong ones end the command."""
     from ottla.client.admin.types import Acl
@@ -73,6 +88,7 @@ def role_acls(role: str, principal: str, resources: Sequence[str]) -> list[Acl]:
     try:
         for resource in resources:
             [found] = Acl.of("allow", principal, ["describe"], resource)
+            check_name(found)
             kinds.add(found.resource)
             operations = _OPERATIONS.get((role, found.resource))
             if operations is None:

@@ -132,6 +132,23 @@ def test_a_password_that_not_every_mechanism_takes_is_refused(
 
 
 @pytest.mark.parametrize(
+    ("resource", "said"),
+    [
+        ("topic", "name the topic, as in topic:orders"),
+        ("topic:", "'topic:*' is all of them"),
+        ("txn", "name the txn"),
+        ("topic:a,b", "no topic can be called 'a,b'"),
+        ("topic:a*b", "no topic can be called 'a*b'"),
+    ],
+)
+def test_an_acl_of_a_name_that_cannot_be_is_refused(root: Root, resource: str, said: str) -> None:
+    """Fault: `topic:a,b` was allowed without a word, and gave rights to neither a nor b."""
+    for command in (("allow", "erin", "write", "on"), ("grant", "erin", "transactional")):
+        told = root.failed("acl", *command, resource, status=2)
+        assert said in " ".join(told.split())
+
+
+@pytest.mark.parametrize(
     ("what", "said"),
     [
         ("read on cluster", "ask for all, create, alter"),
