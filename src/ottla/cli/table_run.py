@@ -99,8 +99,11 @@ def _work(
     import signal
 
     from ottla.errors import OttlaError
+    from ottla.tables.memory import give_back
     from ottla.tables.worker import Worker
     from ottla.tables.worker_metrics import serve_metrics
+
+    give_back()
 
     async def work() -> dict[str, dict[int, int]]:
         worker = Worker(

@@ -62,8 +62,11 @@ def _hear(task: asyncio.Future[None]) -> None:
 
 async def _work(told: dict[str, Any]) -> None:
     from ottla.client.security import PLAINTEXT, Security
+    from ottla.tables.memory import give_back
     from ottla.tables.settings import worker_settings
     from ottla.tables.worker import Worker
+
+    give_back()
 
     security = PLAINTEXT
     if told["security"]:
