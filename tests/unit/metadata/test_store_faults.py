@@ -59,22 +59,6 @@ def test_a_copy_taken_at_any_time_opens_to_a_prefix(tmp_path: Path) -> None:
     store.close()
 
 
-def test_what_another_node_changed_is_read_with_one_statement(tmp_path: Path) -> None:
-    other = SqliteMetadataStore(tmp_path / "m.db", snapshot_interval=5)
-    store = SqliteMetadataStore(tmp_path / "m.db")
-    said: list[str] = []
-    store._connection.set_trace_callback(said.append)
-    other.propose(SetFeature("counter", 1))
-    assert store.poll() == other.snapshot()
-    assert [text.split()[0] for text in said] == ["PRAGMA", "SELECT"]
-    for number in range(20):  # the first of them are in a snapshot alone
-        other.propose(SetFeature("counter", number))
-    assert store.poll() == other.snapshot()
-    assert store.poll() is store.snapshot()
-    store.close()
-    other.close()
-
-
 def test_decisions_of_two_nodes_lose_no_update(tmp_path: Path) -> None:
     def one_more(image: MetadataImage) -> list[Change]:
         return [SetFeature("counter", image.features.get("counter", 0) + 1)]

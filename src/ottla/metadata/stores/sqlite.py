@@ -13,9 +13,7 @@ Rules:
 * Every `SNAPSHOT_INTERVAL` changes the proposal also writes the snapshot; the changes before the
   previous interval go, so that a node that polls now and then need not read a whole image.
 * A decision is asked inside that transaction, so it sees what the other nodes committed.
-* `PRAGMA data_version` tells in microseconds whether another node committed. What it committed is
-  read with one statement, which needs no transaction: beside a busy event loop each statement may
-  wait for the interpreter's lock several times.
+* `PRAGMA data_version` tells in microseconds whether another node committed.
 * The file is readable by its owner alone, and SQLite overwrites what it deletes: it holds secrets
   and what verifies passwords.
 * A store of schema version 1, which has no `secrets`, is raised to 2 when it is opened; releases
@@ -130,12 +128,8 @@ class SqliteMetadataStore:
         with self._errors():
             data_version = self._pragma("data_version")
             if data_version != self._data_version:
-                rows = self._changes_after(self._image.version)
-                if _follow(self._image, rows):
-                    self._image = self._fold(self._image, rows)
-                else:
-                    with self._transaction("DEFERRED"):
-                        self._image = self._read(self._image)
+                with self._transaction("DEFERRED"):
+                    self._image = self._read(self._image)
                 self._data_version = data_version
             return self._image
 
@@ -219,12 +213,9 @@ class SqliteMetadataStore:
     def _read(self, known: MetadataImage) -> MetadataImage:
         """The newest image, from one the caller has; inside a transaction."""
         rows = self._changes_after(known.version)
-        if not _follow(known, rows):
+        if (rows and rows[0][0] != known.version + 1) or not known.version:
             known = self._snapshot() or known
             rows = self._changes_after(known.version)
-        return self._fold(known, rows)
-
-    def _fold(self, known: MetadataImage, rows: Sequence[tuple[int, str]]) -> MetadataImage:
         for version, text in rows:
             try:
                 known = apply(known, decode_change(text))
@@ -313,11 +304,6 @@ class SqliteMetadataStore:
                     "a writable database", f"{error}{self._advice()}", self._path
                 ) from error
             raise CorruptStore("a metadata store", error, self._path) from error
-
-
-def _follow(known: MetadataImage, rows: Sequence[tuple[int, str]]) -> bool:
-    """Whether these changes lead on from an image; else a snapshot has to be read."""
-    return bool(known.version) and (not rows or rows[0][0] == known.version + 1)
 
 
 def _create_private(path: str) -> None:
