@@ -16,6 +16,7 @@ from ottla.broker.access.http_callers import HttpCallers, Proofs
 from ottla.broker.access.oauth import OAuthSettings, TokenJudge
 from ottla.broker.access.refusals import Attempt
 from ottla.broker.access.throttling import Throttling
+from ottla.clock import Clock
 from ottla.http.messages import Answer, Refused, Request
 from ottla.metadata.config.broker import load_broker_config
 from ottla.metadata.security.quotas import REQUEST_PERCENTAGE, USER
@@ -68,10 +69,15 @@ class Door:
         return False
 
 
+class AtNow(Clock):
+    def wall_ms(self) -> int:
+        return int(NOW * 1000)
+
+
 def judge(**settings: Any) -> TokenJudge:
     rules = MappingRules.parse("DEFAULT")
     wanted = OAuthSettings("https://a/", ISSUER, frozenset({AUDIENCE}), rules, **settings)
-    return TokenJudge(wanted, lambda: NOW, lambda _: key_set(signer("ES256")))
+    return TokenJudge(wanted, AtNow(), lambda _: key_set(signer("ES256")))
 
 
 AUTHORITY = Authority.make()

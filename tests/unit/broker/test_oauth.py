@@ -18,6 +18,7 @@ from ottla.broker.access.oauth import (
     parse_keys,
 )
 from ottla.client.https import FetchFailed
+from ottla.clock import Clock
 from ottla.metadata.config.broker import ListenerConfig, load_broker_config
 from ottla.metadata.errors import InvalidConfig
 from ottla.security.oauthbearer import BadToken, GoodToken, Unfetched
@@ -30,11 +31,18 @@ if TYPE_CHECKING:
 NOW = 1_000_000_000.0
 
 
-class Clock:
-    now = NOW
+class SetClock(Clock):
+    """`at` is the time; `ahead` is what somebody has set the wall clock forward by."""
 
-    def __call__(self) -> float:
-        return self.now
+    def __init__(self) -> None:
+        self.at = NOW
+        self.ahead = 0.0
+
+    def wall_ms(self) -> int:
+        return int((self.at + self.ahead) * 1000)
+
+    def monotonic(self) -> float:
+        return self.at
 
 
 class Server:
@@ -52,14 +60,14 @@ class Server:
 
 
 def judge(
-    document: bytes | None = None, clock: Clock | None = None, **settings: Any
+    document: bytes | None = None, clock: SetClock | None = None, **settings: Any
 ) -> tuple[TokenJudge, Server]:
     rules = MappingRules.parse(settings.pop("rules", "DEFAULT"))
     wanted = OAuthSettings(
         "https://idp.example/keys", ISSUER, frozenset({AUDIENCE, "other"}), rules, **settings
     )
     server = Server(key_set(signer()) if document is None else document)
-    one = TokenJudge(wanted, clock or Clock(), server)
+    one = TokenJudge(wanted, clock or SetClock(), server)
     one.load()
     return one, server
 
@@ -231,12 +239,12 @@ def test_a_new_key_works_with_its_first_token_case_40() -> None:
 
 
 def test_unknown_keys_do_not_flood_the_server_case_40() -> None:
-    clock = Clock()
+    clock = SetClock()
     one, server = judge(clock=clock)
     for number in range(1000):
         token = signer().sign(claims(NOW), kid=f"made-up-{number}")
         assert isinstance(verdict(one, token), BadToken)
-        clock.now += 0.02  # 20 seconds in all
+        clock.at += 0.02  # 20 seconds in all
     # Pauses of 0.1, 0.2, ... 6.4, then 10 s: the sum of the first eight is 12.8 s.
     assert server.asked <= 1 + 9
     assert verdict(one, signer().sign(claims(NOW))) == GOOD
@@ -254,27 +262,41 @@ def test_one_fetch_at_a_time() -> None:
 
 def test_a_fetch_that_nobody_hears_of_does_not_keep_others_from_fetching() -> None:
     """Fault: after a client that left while keys were fetched, no key was ever fetched again."""
-    clock = Clock()
+    clock = SetClock()
     one, _ = judge(clock=clock)
     token = signer().sign(claims(NOW), kid="unknown")
     assert isinstance(one.judge(token), Unfetched)
-    clock.now += FETCH_SECONDS
+    clock.at += FETCH_SECONDS
     assert isinstance(one.judge(token), BadToken), "it may still go on"
-    clock.now += FETCH_SECONDS
+    clock.at += FETCH_SECONDS
     assert isinstance(one.judge(token), Unfetched)
 
 
+def test_new_keys_are_fetched_after_the_wall_clock_was_set_back() -> None:
+    """Fault: keys were fetched by wall time, so for as long as it had been ahead nobody did."""
+    clock = SetClock()
+    clock.ahead = 86_400
+    one, server = judge(clock=clock)
+    new = signer("RS256", "new")
+    assert isinstance(verdict(one, new.sign(claims(NOW))), BadToken)
+    clock.ahead = 0
+    clock.at += 60
+    server.document = key_set(new)
+    assert verdict(one, new.sign(claims(NOW, exp=NOW + 600))) == GoodToken("alice", NOW + 600)
+    assert server.asked == 3
+
+
 def test_a_failed_refresh_keeps_the_keys(caplog: pytest.LogCaptureFixture) -> None:
-    clock = Clock()
+    clock = SetClock()
     one, server = judge(clock=clock)
     token = signer().sign(claims(NOW, exp=NOW + 10_000))
-    clock.now = NOW + 3601
+    clock.at = NOW + 3601
     server.document = b""
     assert verdict(one, token) == GoodToken("alice", NOW + 10_000)
     assert server.asked == 2
     assert "the old ones stay" in caplog.text
     server.document = key_set(signer("RS256", "new"))
-    clock.now += 1
+    clock.at += 1
     assert isinstance(verdict(one, token), BadToken), "its key was withdrawn"
 
 
@@ -337,7 +359,7 @@ def test_files_that_are_no_key_set_are_not_quoted_case_87(tmp_path: Path) -> Non
         path.write_bytes(content)
         settings = OAuthSettings(f"file://{path}", ISSUER, frozenset({AUDIENCE}), rules)
         with pytest.raises(InvalidConfig) as failure:
-            TokenJudge(settings, Clock()).load()
+            TokenJudge(settings, SetClock()).load()
         assert "canary" not in str(failure.value)
     path.write_bytes(b"x" * (256 * 1024 + 1))
     with pytest.raises(FetchFailed, match="more than"):

@@ -86,7 +86,7 @@ class Guard:
         from ottla.broker.access.oauth import OAuthSettings, TokenJudge
 
         own = self._config.listener(self.listener.name, OAUTHBEARER)
-        judge = TokenJudge(OAuthSettings.of(own), self.wall)
+        judge = TokenJudge(OAuthSettings.of(own), self.door.clock)
         judge.load()
         return judge
 

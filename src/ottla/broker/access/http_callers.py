@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from ottla.broker.access.oauth import TokenJudge
     from ottla.broker.access.refusals import Attempt
     from ottla.broker.access.throttling import Throttling
+    from ottla.clock import Clock
     from ottla.http.messages import Answer, Request
     from ottla.http.routes import Handler
     from ottla.metadata.config.broker import BrokerConfig
@@ -87,7 +88,7 @@ class Proofs:
         config: BrokerConfig,
         listener: str,
         certificates: Certificates | None,
-        wall: Callable[[], float],
+        clock: Clock,
     ) -> Proofs:
         """As a listener is configured. Blocks: keys of tokens are fetched.
 
@@ -99,7 +100,7 @@ class Proofs:
         if OAUTHBEARER in mechanisms:
             from ottla.broker.access.oauth import OAuthSettings, TokenJudge
 
-            judge = TokenJudge(OAuthSettings.of(config.listener(listener, OAUTHBEARER)), wall)
+            judge = TokenJudge(OAuthSettings.of(config.listener(listener, OAUTHBEARER)), clock)
             judge.load()
         rules = None
         if certificates is not None and certificates.asks(listener):

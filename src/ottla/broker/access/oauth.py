@@ -41,6 +41,7 @@ from ottla.security.principal import MappingRules
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from ottla.clock import Clock
     from ottla.metadata.config.broker import ListenerConfig
 
 FETCH_SECONDS: Final = 5.0
@@ -187,16 +188,20 @@ def _algorithms_of(entry: Mapping[str, object]) -> frozenset[str]:
 
 
 class TokenJudge:
-    """Says what a token is worth. `wall` is the time in seconds since 1970."""
+    """Says what a token is worth.
+
+    Tokens have wall time. Keys are fetched by monotonic time: after a wall clock that was ahead is
+    set right they would be refreshed by nobody.
+    """
 
     def __init__(
         self,
         settings: OAuthSettings,
-        wall: Callable[[], float],
+        clock: Clock,
         fetching: Callable[[str], bytes] = fetch_keys,
     ) -> None:
         self._settings = settings
-        self._wall = wall
+        self._clock = clock
         self._fetching = fetching
         self._keys: dict[str | None, SigningKey] = {}
         self._fetched_at = -float("inf")
@@ -220,7 +225,7 @@ class TokenJudge:
         header = _header(token)
         if isinstance(header, BadToken):
             return header
-        now = self._wall()
+        now = self._clock.monotonic()
         key = self._key(header.get("kid"))
         stale = now - self._fetched_at > self._settings.refresh
         if (key is None or stale) and now >= self._not_before and now >= self._fetched_by:
@@ -247,7 +252,7 @@ class TokenJudge:
             self._keep(found)
         key = self._key(header.get("kid"))
         if key is None or isinstance(found, FetchFailed):
-            self._not_before = self._wall() + self._pause
+            self._not_before = self._clock.monotonic() + self._pause
             self._pause = min(2 * self._pause, self._settings.backoff_max)
         else:
             self._pause = self._settings.backoff
@@ -255,7 +260,7 @@ class TokenJudge:
 
     def _keep(self, keys: dict[str | None, SigningKey]) -> None:
         self._keys = keys
-        self._fetched_at = self._wall()
+        self._fetched_at = self._clock.monotonic()
 
     def _key(self, kid: object) -> SigningKey | None:
         if kid is None:
@@ -287,7 +292,7 @@ class TokenJudge:
         return self._claimed(claims)
 
     def _claimed(self, claims: Mapping[str, Any]) -> GoodToken | BadToken:
-        settings, now = self._settings, self._wall()
+        settings, now = self._settings, self._clock.wall_ms() / 1000
         expires = _seconds(claims.get("exp"))
         if expires is None:
             return BadToken("no exp")

@@ -60,7 +60,7 @@ class ServedRegistry:
         if node.settings.registry_asks:
             door = services.door
             shown = services.certificates if listener.has_tls else None
-            proofs = Proofs.of(node.config, listener.name, shown, self._wall)
+            proofs = Proofs.of(node.config, listener.name, shown, self._services.clock)
         callers = HttpCallers(
             listener.name,
             door,
