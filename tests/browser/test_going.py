@@ -119,9 +119,11 @@ def test_case_73_a_node_goes_and_comes_back_and_one_is_drained_from_the_page(
             broker.stop_node(3)  # given up: it is down, and the others take over
             row.get_by_text("fenced").wait_for()
             tab.goto(f"{url}c/local/")
-            tab.locator(".findings").get_by_text("NODE").first.wait_for()
+            tab.locator(".findings").get_by_text("NODE", exact=True).first.wait_for()
             broker.start_node(3)
-            tab.locator(".findings").get_by_text("NODE").first.wait_for(state="detached")
+            tab.locator(".findings").get_by_text("NODE", exact=True).first.wait_for(
+                state="detached"
+            )
             tab.goto(f"{url}c/local/nodes")
             tab.locator("form[action$=drain] select").select_option("2")
             tab.get_by_role("button", name="Drain").click()
