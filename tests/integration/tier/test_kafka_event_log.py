@@ -13,7 +13,7 @@ from ottla.client.security import Security
 from ottla.objects.errors import RemoteNotFound, RetriableRemoteError
 from ottla.objects.local import LocalStore
 from ottla.testing.embedded import EmbeddedBroker
-from ottla.tier.catalogue.event_log import MetadataEventRecord, PartitionStart
+from ottla.tier.catalogue.event_log import MetadataEventRecord, PartitionStart, PublishFailed
 from ottla.tier.catalogue.kafka_event_log import (
     METADATA_TOPIC,
     KafkaMetadataEventLog,
@@ -98,6 +98,19 @@ async def test_case_16_a_follower_waits_for_its_broker(tmp_path: Path) -> None:
             await log.close()
     finally:
         await log.close()
+
+
+async def test_a_log_closes_without_its_broker(tmp_path: Path) -> None:
+    """Nodes that are stopped together: one waited two minutes for an event nobody could store."""
+    with EmbeddedBroker(tmp_path) as running:
+        log = await KafkaMetadataEventLog.open(config(running.bootstrap))
+        await log.publish(3, b"stored")
+    unsent = asyncio.create_task(log.publish(3, b"not stored"))
+    await asyncio.sleep(0)
+    async with asyncio.timeout(30):
+        await log.close()
+    with pytest.raises(PublishFailed, match="closed"):
+        await unsent
 
 
 async def test_case_17_no_group_and_a_catalogue_on_the_topic(

@@ -50,6 +50,8 @@ METADATA_TOPIC: Final = "__remote_log_metadata"
 _INT32_MAX: Final = 0x7FFF_FFFF
 _MAX_MIN_ISR: Final = 2
 _BACKOFF_LIMIT: Final = 10.0  # a broker that is back is found within this many seconds
+# At a stop: a step whose event is not stored by then begins anew, and the leader may be gone.
+_CLOSE_SECONDS: Final = 1.0
 
 _log = logging.getLogger(__name__)
 
@@ -161,7 +163,7 @@ class KafkaMetadataEventLog(MetadataEventLog):
         self.end("the event log is closed")
         for followed in self._subscriptions:
             await followed.close()
-        await self._producer.close()
+        await self._producer.close(_CLOSE_SECONDS)
         await self._admin.close()
 
 
