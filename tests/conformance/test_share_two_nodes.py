@@ -192,13 +192,14 @@ def test_54_a_write_that_is_tried_again_is_not_overtaken(
 
     monkeypatch.setattr(RemoteCoordinators, "ask", fail_once)
 
-    async def write() -> list[m.StateResponse]:
+    async def write_all() -> list[m.StateResponse]:
         writes = [
             m.WriteState(key, here.services.groups().topics, 0, 0, start, ()) for start in (1, 2, 3)
         ]
-        return await asyncio.gather(*map(here.services.persister().write, writes))
+        write = here.services.persister().write
+        return await asyncio.gather(*(write(each)() for each in writes))
 
-    assert [answer.error for answer in nodes.call(write())] == [ErrorCode.NONE] * 3
+    assert [answer.error for answer in nodes.call(write_all())] == [ErrorCode.NONE] * 3
     assert sent == [1, 1, 2, 3]
 
 

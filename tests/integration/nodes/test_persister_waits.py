@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import TYPE_CHECKING
 
 import pytest
@@ -95,9 +96,26 @@ def test_a_write_that_waits_for_others_has_no_patience_of_its_own(
     async def both() -> float:
         writes = [asking.write(write), asking.write(write)]
         asked_at = asyncio.get_running_loop().time()
-        await asyncio.gather(*writes)
+        await asyncio.gather(*(answer() for answer in writes))
         return asked_at
 
     asked_at = nodes.call(both())
     assert len(until) == 2
     assert max(until) <= asked_at + persister.PATIENCE_SECONDS
+
+
+def test_a_write_need_not_be_waited_for(nodes: Nodes) -> None:
+    """A stop drops the waiting: the answer was a coroutine, and Python warned that none awaited."""
+    asking = nodes.do(nodes.running[1].services.persister)
+    nodes.set_leader(SHARE_GROUP_STATE_TOPIC, 1, 1, by=1)
+    question = read(nodes)
+    write = m.WriteState(question.key, question.topics, 0, 0, 0, (), 0)
+    nodes.call(asking.ask(question, m.ReadStateResponse))  # loads the partition
+
+    def drop() -> bool:
+        asking.write(write)
+        return question.key in asking._writing
+
+    is_elsewhere = nodes.do(drop)
+    gc.collect()
+    assert not is_elsewhere

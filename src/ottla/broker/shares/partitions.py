@@ -31,14 +31,14 @@ from ottla.sharing.values import BadPersistedState, PersistedState, ShareError
 from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Coroutine, Iterable, Iterator, Sequence
+    from collections.abc import Coroutine, Iterable, Iterator, Sequence
 
     from ottla.broker.coordinators.groups import GroupService
     from ottla.broker.hosting.hosted import HostedPartition
     from ottla.broker.hosting.partitions import Partitions
     from ottla.broker.running.services import Lazy
     from ottla.broker.shares.dead_letters import DeadLetters
-    from ottla.broker.shares.persister import Persister
+    from ottla.broker.shares.persister import Answer, Persister
     from ottla.broker.shares.reads import Delivered
     from ottla.broker.shares.settings import ShareGroupConfig, ShareGroupConfigs
     from ottla.broker.tiering.tiering import Tiering
@@ -276,12 +276,12 @@ class LedSharePartition:
         """Write in order: at once, or after waiting writes."""
         given_up = self._mourned(write)
         if given_up or self._last_waiting is not None:
-            sent: Awaitable[m.StateResponse] = self._write_later(write, given_up)
+            answered = self._write_later(write, given_up)
         else:
-            sent = self._persist(write)
+            answered = self._persist(write)
 
         async def settle() -> ErrorCode:
-            answer = await sent
+            answer = await answered()
             if answer.error == ErrorCode.NONE:
                 start = machine.start_offset
                 machine.write_succeeded(write.write_id)
@@ -303,7 +303,7 @@ class LedSharePartition:
 
         return self._shares.in_background(self.key, settle())
 
-    def _persist(self, write: Write) -> Awaitable[m.StateResponse]:
+    def _persist(self, write: Write) -> Answer:
         return self._services.persister().write(
             m.WriteState(
                 self.key,
@@ -323,9 +323,7 @@ class LedSharePartition:
             return []
         return mourned(write.archived)
 
-    def _write_later(
-        self, write: Write, given_up: Sequence[Archived]
-    ) -> Awaitable[m.StateResponse]:
+    def _write_later(self, write: Write, given_up: Sequence[Archived]) -> Answer:
         """Dead letters first: a crash in between then costs a second letter, not the first."""
         before, started = self._last_waiting, asyncio.get_running_loop().create_future()
         self._last_waiting = started
@@ -338,14 +336,14 @@ class LedSharePartition:
                 if given_up and to is not None and not self.hosted.leaving:
                     group = self.key.group_id
                     await self._services.dead_letters().write(to, group, self.hosted, given_up)
-                sent = self._persist(write)
+                answered = self._persist(write)
             finally:
                 started.set_result(None)
                 if self._last_waiting is started:
                     self._last_waiting = None
-            return await sent
+            return await answered()
 
-        return in_turn()
+        return in_turn
 
     def _arm(self) -> None:
         """Wake up when the next lock ends; that it ends later is noticed on waking up."""

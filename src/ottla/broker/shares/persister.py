@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import random
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from ottla.broker.coordinators.service import CoordinatorService
@@ -27,7 +28,7 @@ from ottla.metadata.names import SHARE_GROUP_STATE_TOPIC
 from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Callable
     from uuid import UUID
 
     from ottla.broker.coordinators.log import Hosting
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
     from ottla.coordination.machine import Effect
     from ottla.coordination.share_state.records import ShareKey, StateRecord
     from ottla.metadata.image import MetadataImage
+
+    Answer = Callable[[], Awaitable[m.StateResponse]]
+    """Called by who waits for it: at a stop, nobody may."""
 
 ReplyT = TypeVar("ReplyT", m.StateResponse, m.ReadStateResponse, m.StateSummaryResponse)
 
@@ -100,6 +104,10 @@ class Persister:
         self.coordinators.start()
 
     async def stop(self) -> None:
+        writes = tuple(self._writing.values())
+        for writing in writes:
+            writing.cancel()
+        await asyncio.gather(*writes, return_exceptions=True)
         await self.coordinators.close()
 
     def image_changed(self, before: MetadataImage, after: MetadataImage) -> None:
@@ -121,8 +129,8 @@ class Persister:
             },
         )
 
-    def write(self, request: m.WriteState) -> Awaitable[m.StateResponse]:
-        """Writes of one share-partition keep the order of the calls.
+    def write(self, request: m.WriteState) -> Answer:
+        """Begin a write; writes of one share-partition keep the order of the calls.
 
         An older one that came later would move the start offset back. So what cannot be decided
         here and now goes out when the one before it has ended, its further attempts included.
@@ -131,7 +139,7 @@ class Persister:
         before = self._writing.get(key)
         if before is None:
             with suppress(ApiError):
-                return self._expected(self.coordinators.submit_now(str(key), request))
+                return partial(self._expected, self.coordinators.submit_now(str(key), request))
         # From now on: writes that wait for each other must not wait one patience each.
         until = asyncio.get_running_loop().time() + PATIENCE_SECONDS
         writing = self._writing[key] = asyncio.ensure_future(
@@ -143,7 +151,7 @@ class Persister:
                 del self._writing[key]
 
         writing.add_done_callback(ended)
-        return writing
+        return lambda: writing
 
     async def _write_after(
         self,
