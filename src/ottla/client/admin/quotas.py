@@ -45,7 +45,9 @@ class QuotaCalls(AdminBase):
         An entity is `{"user": "alice"}`, `{"client-id": "app"}`, both at once, or
         `{"ip": "10.0.0.1"}`; the name None stands for all that have no quota of their own.
         """
-        whose = [RequestEntityData(kind, name) for kind, name in _entity(entity).items()]
+        parts = _entity(entity)
+        whose = [RequestEntityData(kind, name) for kind, name in parts.items()]
+        named = ", ".join(f"{kind} {name or '(default)'}" for kind, name in parts.items())
         changes = [
             OpData(arguments.text("values", key), 0.0, True)
             if value is None
@@ -63,7 +65,7 @@ class QuotaCalls(AdminBase):
         async def attempt() -> None:
             answer: AlterClientQuotasResponse = await self._client.send(request, to="controller")
             for one in answer.entries:
-                check(one.error_code, f"alter quotas of {dict(entity)}", one.error_message)
+                check(one.error_code, f"alter quotas of {named}", one.error_message)
 
         await self._client.retry(attempt)
 

@@ -89,7 +89,7 @@ _NODE: Final = [
     _fixed("node.id", _INT, 1, "Id of this node.", AtLeast(0)),
     _fixed("ottla.nodes", _TEXT, 1,
            "Number of node processes on this machine, 1 to 64; auto: one for each core.",
-           Matching(r"auto|[1-9]|[1-5][0-9]|6[0-4]", "1, 4 or auto")),
+           Matching(r"auto|[1-9]|[1-5][0-9]|6[0-4]", "1, 4 (at most 64) or auto")),
     _fixed("ottla.nodes.restart.timeout.ms", _INT, 3000,
            "How long partitions wait for their node to restart before other nodes take them over.",
            AtLeast(100)),
