@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -145,11 +146,13 @@ def test_case_14_a_transaction_goes_on(cluster: EmbeddedBroker, end: End) -> Non
         if end is is_stopped:
             break  # one node less each time
     expected = [b"commit"] if end is is_stopped else [b"commit", b"commit"]
-    for partition in range(3):
-        found = read_all(
-            cluster.bootstrap, "orders", partition, **{"isolation.level": "read_committed"}
-        )
-        assert found == expected
+
+    def is_read(partition: int) -> bool:
+        committed = {"isolation.level": "read_committed"}
+        return read_all(cluster.bootstrap, "orders", partition, **committed) == expected
+
+    for partition in range(3):  # a commit is answered before its markers are written
+        until(partial(is_read, partition))
 
 
 @ENDS
