@@ -203,6 +203,6 @@ def test_variables_that_count_at_the_start() -> None:
 
 def test_the_path_is_that_of_python_m() -> None:
     asked = {"PYTHONPATH": "/a:rel::/lib"}
-    assert search_path(asked, "/work", ["/lib", "/site"]) == [
-        *("/work", "/a", "/work/rel", "/lib", "/site"),
+    assert search_path(asked, "/desk", ["/lib", "/site"]) == [
+        *("/desk", "/a", "/desk/rel", "/lib", "/site"),
     ]

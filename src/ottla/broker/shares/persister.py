@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ottla.metadata.image import MetadataImage
 
     Answer = Callable[[], Awaitable[m.StateResponse]]
-    """Called by who waits for it: at a stop, nobody may."""
+    """Call it to wait for the answer. The write goes on by itself if nobody does."""
 
 ReplyT = TypeVar("ReplyT", m.StateResponse, m.ReadStateResponse, m.StateSummaryResponse)
 

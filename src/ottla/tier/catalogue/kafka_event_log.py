@@ -50,7 +50,8 @@ METADATA_TOPIC: Final = "__remote_log_metadata"
 _INT32_MAX: Final = 0x7FFF_FFFF
 _MAX_MIN_ISR: Final = 2
 _BACKOFF_LIMIT: Final = 10.0  # a broker that is back is found within this many seconds
-# At a stop: a step whose event is not stored by then begins anew, and the leader may be gone.
+# How long a stop waits for the last event to be stored: its leader may be gone, too. A step
+# whose event is lost is done again after the next start.
 _CLOSE_SECONDS: Final = 1.0
 
 _log = logging.getLogger(__name__)
