@@ -105,7 +105,7 @@ def test_a_write_that_waits_for_others_has_no_patience_of_its_own(
 
 
 def test_a_write_need_not_be_waited_for(nodes: Nodes) -> None:
-    """A stop drops the answer unread. It was a coroutine, which Python warns of if nobody awaits it."""
+    """A stop drops the answer. It was a coroutine, which Python warns of when nobody awaits it."""
     asking = nodes.do(nodes.running[1].services.persister)
     nodes.set_leader(SHARE_GROUP_STATE_TOPIC, 1, 1, by=1)
     question = read(nodes)
