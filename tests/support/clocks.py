@@ -17,6 +17,9 @@ class SteppedClock(Clock):
         """Set the wall clock, forward or back."""
         self.ahead_ms += ms
 
+    def wall(self) -> float:
+        return self.wall_ns() / 1e9
+
     def wall_ns(self) -> int:
         return super().wall_ns() + self.ahead_ms * 1_000_000
 
@@ -45,3 +48,6 @@ class ManualClock(SteppedClock):
 
     def monotonic_ms(self) -> int:
         return self.ms
+
+    def boot(self) -> float:
+        return self.ms / 1000

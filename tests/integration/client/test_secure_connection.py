@@ -6,6 +6,7 @@ Real brokers are in tests/conformance. Numbers are acceptance cases of the speci
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +41,7 @@ from ottla.wire.schema.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.wire.schema.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from ottla.wire.schema.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from tests.support.client_broker import Instead, ScriptedBroker, describe
+from tests.support.clocks import HOUR_MS, ManualClock
 from tests.support.tls import ago, authority, server_issued, shows
 from tests.unit.security.test_contexts import revocation_list
 
@@ -381,6 +383,7 @@ async def gives_text() -> Any:
     [
         (fails, AuthenticationFailed, "the token provider failed with OSError"),
         (provider("good.to.ken", -1.0), AuthenticationFailed, "has expired"),
+        (provider("good.to.ken", math.nan), AuthenticationFailed, "has expired"),
         (gives_text, AuthenticationFailed, "failed with ValueError|must return"),
         (hangs, AuthenticationFailed, "gave no token in 0.5 s"),
     ],
@@ -399,26 +402,80 @@ async def test_token_providers_that_do_not_work_case_103(
         await broker.until_left()
 
 
+class TokenServer:
+    """Gives each token for 60 s of its clock; an answer may be long on its way."""
+
+    def __init__(self, *values: str, travels_ms: int = 0) -> None:
+        self.clock = ManualClock(1_000_000)
+        self.given: list[str] = []
+        self._values = values
+        self._travels_ms = travels_ms
+
+    async def give(self) -> Token:
+        value = self._values[min(len(self.given), len(self._values) - 1)]
+        self.given.append(value)
+        ends_at = self.clock.wall() + 60
+        self.clock.advance(self._travels_ms)
+        return Token(value, ends_at)
+
+    def protection(self) -> Protection:
+        asked = Security("SASL_SSL", "OAUTHBEARER", ssl_ca=CA, token=self.give)
+        return Protection(asked, self.clock)
+
+
 async def test_a_token_is_asked_for_anew_after_most_of_its_life() -> None:
-    asked = 0
-
-    async def give() -> Token:
-        nonlocal asked
-        asked += 1
-        return Token("good.to.ken", time.time() + 60)
-
+    tokens = TokenServer("good.to.ken")
     async with SaslBroker(tls()) as broker:
-        shared = Protection(Security("SASL_SSL", "OAUTHBEARER", ssl_ca=CA, token=give))
+        shared = tokens.protection()
         for _ in range(3):
             connection = SecureConnection(
                 Address("127.0.0.1", broker.port), "me", protection=shared
             )
             await connection.open()
             await connection.close()
-        assert asked == 1
-        shared._token_until = 0.0
-        await shared.login(10)
-        assert asked == 2
+    tokens.clock.advance(47_999)
+    await shared.login(10)
+    assert len(tokens.given) == 1
+    tokens.clock.advance(1)
+    await shared.login(10)
+    assert len(tokens.given) == 2
+
+
+@pytest.mark.parametrize("step", [-HOUR_MS, HOUR_MS])
+async def test_a_wall_clock_that_is_set_leaves_the_life_of_a_token_as_it_is(step: int) -> None:
+    tokens = TokenServer("good.to.ken")
+    shared = tokens.protection()
+    await shared.login(10)
+    tokens.clock.step(step)
+    await shared.login(10)
+    assert len(tokens.given) == 1
+    tokens.clock.advance(48_000)
+    await shared.login(10)
+    assert len(tokens.given) == 2
+
+
+async def test_the_life_of_a_token_is_what_is_left_when_it_has_come() -> None:
+    tokens = TokenServer("good.to.ken", travels_ms=50_000)
+    shared = tokens.protection()
+    await shared.login(10)
+    tokens.clock.advance(8_000)
+    await shared.login(10)
+    assert len(tokens.given) == 2
+    with pytest.raises(AuthenticationFailed, match="has expired"):
+        await TokenServer("good.to.ken", travels_ms=60_000).protection().login(10)
+
+
+async def test_a_token_that_was_refused_is_not_sent_again() -> None:
+    tokens = TokenServer("revoked.to.ken", "good.to.ken")
+    async with SaslBroker(tls()) as broker:
+        shared = tokens.protection()
+        address = Address("127.0.0.1", broker.port)
+        with pytest.raises(AuthenticationFailed, match="OAUTHBEARER"):
+            await SecureConnection(address, "me", protection=shared).open()
+        connection = SecureConnection(address, "me", protection=shared)
+        await connection.open()
+        await connection.close()
+    assert tokens.given == ["revoked.to.ken", "good.to.ken"]
 
 
 async def test_a_client_uses_all_of_it() -> None:

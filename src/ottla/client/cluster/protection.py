@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 import secrets
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from ottla.client.errors import AuthenticationFailed, UnsupportedSecurity
 from ottla.client.sasl import Login, mechanism_of
@@ -21,14 +21,13 @@ from ottla.security.contexts import TlsSettings, client_context
 from ottla.security.errors import SecurityError
 from ottla.security.scram import NONCE_BYTES, SaltedPasswords
 from ottla.security.tls_channel import TlsChannel
+from ottla.security.tokens import KeptToken
 
 if TYPE_CHECKING:
     import ssl
 
     from ottla.client.security import Security
-
-TOKEN_LIFE_USED: Final = 0.8
-"""A token is asked for anew after this part of its life."""
+    from ottla.clock import Clock
 
 logger = logging.getLogger(__name__)
 
@@ -36,12 +35,12 @@ logger = logging.getLogger(__name__)
 class Protection:
     """Makes channels and logins for the connections of a client."""
 
-    def __init__(self, security: Security) -> None:
+    def __init__(self, security: Security, clock: Clock = SYSTEM) -> None:
         self.security = security
+        self._clock = clock
         self._context: ssl.SSLContext | None = security.ssl_context
         self._salted = SaltedPasswords()
-        self._token: Token | None = None
-        self._token_until = 0.0
+        self._token = KeptToken(clock)
         if not security.ssl_check_hostname:
             logger.warning(
                 "ssl_check_hostname is off: any server with a certificate of a trusted CA is taken "
@@ -67,7 +66,7 @@ class Protection:
         if security.sasl_mechanism == "OAUTHBEARER":
             try:
                 async with asyncio.timeout(within):
-                    token = (await self._fresh_token()).value
+                    token = await self._fresh_token()
             except TimeoutError:
                 raise AuthenticationFailed(
                     "cannot log in with OAUTHBEARER: the token provider gave no token in "
@@ -78,26 +77,27 @@ class Protection:
         assert security.sasl_mechanism is not None
         return Login(security.sasl_mechanism, security.sasl_username or "", side)
 
-    async def _fresh_token(self) -> Token:
-        now = SYSTEM.wall()
-        if self._token is None or now >= self._token_until:
-            self._token = await asked_token(self.security)
-            left = self._token.expires_at - now
-            if left <= 0:
-                self._token = None
-                raise AuthenticationFailed(
-                    "cannot log in with OAUTHBEARER: the token that was given has expired; check "
-                    "the token provider and this machine's clock"
-                )
-            self._token_until = now + left * TOKEN_LIFE_USED
-        return self._token
+    def refused(self) -> None:
+        """A broker refused a login: the next one has another token, if it is by token."""
+        self._token.forget()
+
+    async def _fresh_token(self) -> str:
+        kept = self._token.value
+        if kept is not None:
+            return kept
+        given = await asked_token(self.security, self._clock)
+        try:
+            self._token.keep(given.value, given.expires_at)
+        except SecurityError as error:
+            raise AuthenticationFailed(f"cannot log in with OAUTHBEARER: {error}") from None
+        return given.value
 
 
-async def asked_token(security: Security) -> Token:
+async def asked_token(security: Security, clock: Clock = SYSTEM) -> Token:
     if security.token is None:
         from ottla.client.token_endpoint import fetch_token
 
-        return await asyncio.to_thread(fetch_token, security, SYSTEM.wall)
+        return await asyncio.to_thread(fetch_token, security, clock.wall)
     given: Any
     try:
         given = await security.token()

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ottla.client.cluster.protection import Protection
+    from ottla.client.sasl import Login
     from ottla.wire.schema.sasl_authenticate import SaslAuthenticateRequest
     from ottla.wire.writers import Parts
 
@@ -248,6 +249,20 @@ class SecureConnection(Connection):
 
     async def _log_in(self, within: float) -> None:
         login = await self._protection.login(within)
+        try:
+            done = await self._authenticate(login, within)
+        except AuthenticationFailed:
+            self._protection.refused()
+            raise
+        self._is_logged_in = True
+        delay = done.renewed_after(self._random())
+        if delay is not None and self._failure is None:
+            loop = asyncio.get_running_loop()
+            self._renewal = loop.call_later(delay, self._begin_renewal, within)
+            self._renew_at = self._renewal.when()
+            self._renewed_within = within
+
+    async def _authenticate(self, login: Login, within: float) -> LoggedIn:
         version = self.pick_version(SASL_AUTHENTICATE)
         following: SaslAuthenticateRequest | Work | LoggedIn
         following = login.shaken(await self._send_now(login.begin(), HANDSHAKE_VERSION, within))
@@ -256,13 +271,7 @@ class SecureConnection(Connection):
                 following = login.worked(following, await asyncio.to_thread(following.call))
             else:
                 following = login.answered(await self._send_now(following, version, within))
-        self._is_logged_in = True
-        delay = following.renewed_after(self._random())
-        if delay is not None and self._failure is None:
-            loop = asyncio.get_running_loop()
-            self._renewal = loop.call_later(delay, self._begin_renewal, within)
-            self._renew_at = self._renewal.when()
-            self._renewed_within = within
+        return following
 
     async def _send_now(self, request: Any, version: int, within: float) -> Any:
         """Send a request of the login, past those that are held."""
