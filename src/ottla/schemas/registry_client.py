@@ -31,13 +31,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from types import TracebackType
 
+    from ottla.clock import Clock
+    from ottla.security.tokens import KeptToken
+
 MEDIA_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 MAX_ANSWER: Final = 64 * 1024 * 1024
 """A list of all schemas may be long; more is no answer of a registry."""
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 2.0
-TOKEN_LIFE_USED: Final = 0.8
-"""A token is asked for anew after this part of its life."""
 MAX_IDLE: Final = 4
 """Connections that are kept while nobody uses them."""
 SHOWN: Final = 200
@@ -98,7 +99,12 @@ class BlockingRegistry:
     """The requests, one after the other in the thread that makes them; may be shared by threads."""
 
     def __init__(
-        self, url: str, *, security: Protected | None = None, timeout: float = 10.0
+        self,
+        url: str,
+        *,
+        security: Protected | None = None,
+        timeout: float = 10.0,
+        clock: Clock = SYSTEM,
     ) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query:
@@ -115,7 +121,11 @@ class BlockingRegistry:
         if security is not None and user is not None:
             basic = b64encode(f"{user}:{security.sasl_password or ''}".encode()).decode()
             self._headers["Authorization"] = f"Basic {basic}"
-        self._token_until = 0.0
+        self._token: KeptToken | None = None
+        if security is not None:
+            from ottla.security.tokens import KeptToken
+
+            self._token = KeptToken(clock)
         self._idle: list[http.client.HTTPConnection] = []
         self._lock = threading.Lock()
         self._closed = False
@@ -146,6 +156,8 @@ class BlockingRegistry:
                 if status < 300 and found is not None:
                     return found.value
                 failure = _failure(self.url, status, found, answer)
+                if status == 401:
+                    self._forget_token()
                 if status != 429 and status < 500:
                     raise failure
             if time.monotonic() + pause > deadline:
@@ -162,17 +174,29 @@ class BlockingRegistry:
 
     def _authorized(self) -> Mapping[str, str]:
         """The headers, with a token that has some of its life left."""
-        now = time.monotonic()
-        if self._security is not None and now >= self._token_until:
+        token = self._token
+        if token is None or self._security is None:
+            return self._headers
+        value = token.value
+        if value is None:
             found = self._security.bearer()
             if found is None:
-                self._token_until = float("inf")
-            else:
-                token, expires_at = found
-                self._headers = {**self._headers, "Authorization": f"Bearer {token}"}
-                left = expires_at - SYSTEM.wall()
-                self._token_until = now + TOKEN_LIFE_USED * left
-        return self._headers
+                self._token = None
+                return self._headers
+            from ottla.security.errors import SecurityError
+
+            value, expires_at = found
+            try:
+                token.keep(value, expires_at)
+            except SecurityError as error:
+                raise SchemaError(f"cannot ask {self.url}: {error}") from None
+        return {**self._headers, "Authorization": f"Bearer {value}"}
+
+    def _forget_token(self) -> None:
+        """The registry did not take it: the next request has another one."""
+        token = self._token
+        if token is not None:
+            token.forget()
 
     def _exchange(
         self, method: str, target: str, data: bytes | None, headers: Mapping[str, str]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 import socket
 import threading
-import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from ottla.schemas.registry_client import (
     RegistryUnreachable,
     SchemaRegistry,
 )
+from tests.support.clocks import HOUR_MS, ManualClock
 
 if TYPE_CHECKING:
     import ssl
@@ -100,25 +102,63 @@ class Tokens:
     sasl_username = sasl_password = None
 
     def __init__(self, life: float) -> None:
+        self.clock = ManualClock(1_000_000)
         self._life = life
         self.given = 0
 
     def bearer(self) -> tuple[str, float]:
         self.given += 1
-        return f"token-{self.given}", time.time() + self._life
+        return f"token-{self.given}", self.clock.wall() + self._life
 
     def context(self) -> ssl.SSLContext:
         raise AssertionError("there is no TLS")
 
 
-@pytest.mark.parametrize(("life", "wanted"), [(1e6, [1, 1]), (-1.0, [1, 2])])
-def test_a_token_is_sent_while_it_lives(server: Server, life: float, wanted: list[int]) -> None:
-    server.answers = [FOUND, FOUND]
-    registry = BlockingRegistry(server.url, security=Tokens(life))
-    for number in wanted:
+class TokenRegistry:
+    """A client with tokens for 60 s, and the number of the token in each of its requests."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        tokens = Tokens(60)
+        self.clock = tokens.clock
+        self._client = BlockingRegistry(server.url, security=tokens, clock=self.clock)
+
+    def token_of(self, answer: bytes) -> int:
+        self._server.answers = [answer]
+        with suppress(SchemaError):
+            self._client.request("GET", "/x")
+        found = re.search(rb"Authorization: Bearer token-(\d+)\r\n", self._server.asked.pop())
+        assert found is not None
+        return int(found[1])
+
+
+def test_a_token_is_sent_for_most_of_its_life(server: Server) -> None:
+    registry = TokenRegistry(server)
+    assert [registry.token_of(FOUND) for _ in range(2)] == [1, 1]
+    registry.clock.step(-HOUR_MS)
+    registry.clock.advance(47_999)
+    assert registry.token_of(FOUND) == 1
+    registry.clock.advance(1)
+    assert registry.token_of(FOUND) == 2
+    registry.clock.step(HOUR_MS)
+    assert registry.token_of(FOUND) == 2
+
+
+@pytest.mark.parametrize("body", [b"{}", b'{"error_code": 401, "message": "Unauthorized"}'])
+def test_a_token_that_was_refused_is_not_sent_again(server: Server, body: bytes) -> None:
+    registry = TokenRegistry(server)
+    assert registry.token_of(http(401, body)) == 1
+    assert registry.token_of(http(403, body)) == 2
+    assert registry.token_of(FOUND) == 2
+
+
+@pytest.mark.parametrize("life", [0.0, -1.0, math.nan])
+def test_a_token_that_has_expired_is_not_sent(server: Server, life: float) -> None:
+    tokens = Tokens(life)
+    registry = BlockingRegistry(server.url, security=tokens, clock=tokens.clock)
+    with pytest.raises(SchemaError, match="expired; check the token provider and this machine's"):
         registry.request("GET", "/x")
-        assert b"Authorization: Bearer token-%d\r\n" % number in server.asked.pop()
-    registry.close()
+    assert (tokens.given, server.asked) == (1, [])
 
 
 @pytest.mark.parametrize(
