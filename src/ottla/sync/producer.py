@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import random as random_module
 from typing import TYPE_CHECKING
 
 from ottla.client.producer.producer import MEBIBYTE
 from ottla.client.producer.producer import Producer as AsyncProducer
 from ottla.client.security import PLAINTEXT
+from ottla.randomness import RANDOM
 from ottla.sync.transaction import Transaction
 from ottla.sync.twin import Twin
 
@@ -64,7 +64,7 @@ class Producer(Twin[AsyncProducer]):
         transaction_timeout_ms: int = 60000,
         identity: Identity | None = None,
         max_versions: Mapping[int, int] | None = None,
-        random: Callable[[], float] = random_module.random,
+        random: Callable[[], float] = RANDOM.random,
     ) -> None:
         super().__init__(
             lambda: AsyncProducer(

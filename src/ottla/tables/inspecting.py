@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ottla.client.reader.reader import Reader
 from ottla.clock import SYSTEM
 from ottla.errors import OttlaError
+from ottla.randomness import RANDOM
 from ottla.tables.compacting import SMALL_FILE_BYTES
 from ottla.tables.converting import Converter
 from ottla.tables.erasing import ERASURES, load_erasures
@@ -179,7 +179,7 @@ async def verify(
     settings: TopicSettings,
     *,
     sample: int | None = None,
-    choose: Callable[[list[tuple[int, int, int]], int], list[tuple[int, int, int]]] = random.sample,
+    choose: Callable[[list[tuple[int, int, int]], int], list[tuple[int, int, int]]] = RANDOM.sample,
 ) -> list[Finding]:
     """Compare rows with the log: every offset once, in the table or its dead letters.
 

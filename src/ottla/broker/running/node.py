@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import socket
 from contextlib import suppress
 from functools import partial
@@ -51,6 +50,7 @@ from ottla.metadata.changes.nodes import RegisterBroker, SetBrokerFenced
 from ottla.metadata.errors import ChangeRefused, StoreError
 from ottla.metadata.image import Endpoint
 from ottla.metadata.metadata import CHANGE_WAIT_SECONDS, Metadata
+from ottla.randomness import RANDOM
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -118,7 +118,7 @@ class Node:
         self.partitions = Partitions(self.cluster, self.data, self.workers)
         self.fetch_sessions = FetchSessions(
             config.get_int("max.incremental.fetch.session.cache.slots"),
-            lambda: random.getrandbits(31),
+            lambda: RANDOM.getrandbits(31),
         )
         flusher = GroupFlusher(self.workers.executor, BLOCKING_THREADS)
         self.durability: Durability = flusher

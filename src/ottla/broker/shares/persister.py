@@ -12,7 +12,6 @@ never mistaken for an empty state.
 from __future__ import annotations
 
 import asyncio
-import random
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -25,6 +24,7 @@ from ottla.coordination.share_state import messages as m
 from ottla.coordination.share_state.coordinator import ShareStateConfig, ShareStateMachine
 from ottla.coordination.share_state.index import SnapshotIndex
 from ottla.metadata.names import SHARE_GROUP_STATE_TOPIC
+from ottla.randomness import RANDOM
 from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ class Persister:
                 return answer
             if asyncio.get_running_loop().time() >= until:
                 return answer
-            await self._moves.after(moves, pause * random.uniform(1 - JITTER, 1 + JITTER))
+            await self._moves.after(moves, pause * RANDOM.uniform(1 - JITTER, 1 + JITTER))
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
     async def _ask_once(self, request: m.KeyedRequest, expect: type[ReplyT]) -> ReplyT:

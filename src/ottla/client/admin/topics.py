@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -15,6 +14,7 @@ from ottla.client.arguments import INT16
 from ottla.client.cluster.cluster import together
 from ottla.client.cluster.retry import RETRY
 from ottla.client.errors import ClientError, check
+from ottla.randomness import RANDOM
 from ottla.wire.schema.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -97,7 +97,7 @@ class TopicCalls(ConfigCalls):
         attempts = 0
         while name not in (await self._client.refresh([name])).topics:
             attempts += 1
-            await asyncio.sleep(RETRY.delay(attempts, random.random()))
+            await asyncio.sleep(RETRY.delay(attempts, RANDOM.random()))
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic and its records."""

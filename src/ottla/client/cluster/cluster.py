@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import random as random_module
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self, TypeAlias, TypeVar
@@ -38,6 +37,7 @@ from ottla.client.errors import (
     kafka_error,
 )
 from ottla.client.security import PLAINTEXT, Security
+from ottla.randomness import RANDOM
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.wire.schema.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -113,7 +113,7 @@ class Client:
         api_timeout: float = API_TIMEOUT,
         metadata_max_age: float = METADATA_MAX_AGE,
         max_versions: Mapping[int, int] | None = None,
-        random: Callable[[], float] = random_module.random,
+        random: Callable[[], float] = RANDOM.random,
     ) -> None:
         arguments.instance("security", security, Security, "a Security")
         self.bootstrap = parse_bootstrap(bootstrap)

@@ -11,7 +11,6 @@
 from __future__ import annotations
 
 import asyncio
-import random as random_module
 import ssl
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -34,6 +33,7 @@ from ottla.client.errors import (
     afresh,
 )
 from ottla.client.sasl import HANDSHAKE_VERSION, LoggedIn
+from ottla.randomness import RANDOM
 from ottla.security.steps import Work
 from ottla.security.tls_channel import AHEAD_BYTES, READ_BUFFER, State, TlsChannel
 
@@ -69,7 +69,7 @@ class SecureConnection(Connection):
         self,
         *args: Any,
         protection: Protection,
-        random: Callable[[], float] = random_module.random,
+        random: Callable[[], float] = RANDOM.random,
         **options: Any,
     ) -> None:
         super().__init__(*args, **options)

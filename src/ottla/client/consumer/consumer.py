@@ -21,7 +21,6 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-import random
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Self, TypeAlias, get_args
 
@@ -43,6 +42,7 @@ from ottla.client.reader.rows import RecordRows, records_of
 from ottla.client.reader.types import Isolation, Place, place_of
 from ottla.client.security import PLAINTEXT, Security
 from ottla.client.transactions.types import ConsumerGroupMetadata, OffsetAndMetadata
+from ottla.randomness import RANDOM
 from ottla.wire.columns import COLUMNS, COLUMNS_WITHOUT_HEADERS
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ class Consumer:
             prefetch=prefetch,
             patience=api_timeout,
             metadata_max_age=METADATA_MAX_AGE,
-            random=random.random,
+            random=RANDOM.random,
             on_data_loss=auto_offset_reset,
         )
         self._buffer: Buffer[TopicPartition] = Buffer(prefetch)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import random
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -19,6 +18,7 @@ from ottla.client.cluster.retry import forgets
 from ottla.client.consumer.classic import ClassicMember
 from ottla.client.consumer.machine import Learn
 from ottla.client.errors import BrokerUnreachable, ClientError, ClientFault
+from ottla.randomness import RANDOM
 from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ class Group:
                     member.required(answer.member_id)
                 if answer.error_code:
                     raise member.failure_of(answer)
-                member.answered(command.request, answer, self._now(), random.random())
+                member.answered(command.request, answer, self._now(), RANDOM.random())
                 if member.is_steady and not member.owned and member.wish() is None:
                     await self._look_for_topics()
             self._attempts = 0
@@ -181,4 +181,4 @@ class Group:
         stale = forgets(error, self._attempts, repeatable=True)
         if stale is not None:
             self._client.forget(stale)
-        self.member.failed(error, self._now(), random.random())
+        self.member.failed(error, self._now(), RANDOM.random())

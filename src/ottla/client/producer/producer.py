@@ -16,7 +16,6 @@
 from __future__ import annotations
 
 import asyncio
-import random as random_module
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Self
@@ -43,6 +42,7 @@ from ottla.client.transactions.shell import Transactions
 from ottla.client.transactions.transaction import Transaction
 from ottla.client.transactions.types import WrongTransactionState
 from ottla.clock import SYSTEM
+from ottla.randomness import RANDOM
 from ottla.wire.batch import HEADER_SIZE
 from ottla.wire.error_codes import ErrorCode
 
@@ -99,7 +99,7 @@ class Producer:
         transaction_timeout_ms: int = 60_000,
         identity: Identity | None = None,
         max_versions: Mapping[int, int] | None = None,
-        random: Callable[[], float] = random_module.random,
+        random: Callable[[], float] = RANDOM.random,
     ) -> None:
         self._settings = ProducerSettings(
             acks,

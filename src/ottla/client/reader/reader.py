@@ -19,7 +19,6 @@ Rules:
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, Self, get_args
 
@@ -41,6 +40,7 @@ from ottla.client.reader.pump import Pump
 from ottla.client.reader.rows import RecordRows, records_of
 from ottla.client.reader.types import Isolation, OnDataLoss, Place, place_of
 from ottla.client.security import PLAINTEXT, Security
+from ottla.randomness import RANDOM
 from ottla.wire.columns import COLUMNS, COLUMNS_WITHOUT_HEADERS
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ class Reader:
             prefetch=prefetch,
             patience=self._client.api_timeout,
             metadata_max_age=metadata_max_age,
-            random=random.random,
+            random=RANDOM.random,
             on_data_loss=on_data_loss,
             known_id=topic_id,
         )

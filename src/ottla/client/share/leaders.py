@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,6 +20,7 @@ from ottla.client.share.decode import Arrival, Arrivals
 from ottla.client.share.delivery import Delivery, ack_batches, has_renewals
 from ottla.client.share.session import SESSION_ERRORS, ShareSession, ack_codes, ack_error
 from ottla.client.share.types import Kind
+from ottla.randomness import RANDOM
 from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -252,7 +252,7 @@ class Leaders:
                         leader, wanted, (topic.topic_id, data.partition_index), data
                     )
             if moved:
-                leader.not_before = self._now() + RETRY.delay(1, random.random())
+                leader.not_before = self._now() + RETRY.delay(1, RANDOM.random())
                 self._look_again()
             if not self.topics.issuperset(name.topic for name in wanted.values()):
                 await self._send_acks(leader, self._ledger.take(leader.node))
@@ -271,7 +271,7 @@ class Leaders:
         if data.error_code and key in wanted:
             what = f"fetch {wanted[key]}"
             self.failure = kafka_error(data.error_code, what, data.error_message)
-            leader.not_before = self._now() + RETRY.delay(1, random.random())
+            leader.not_before = self._now() + RETRY.delay(1, RANDOM.random())
         if data.acquired_records and key in wanted:
             self._deliveries += 1
             delivery = Delivery(
@@ -380,7 +380,7 @@ class Leaders:
         self.arrived.lose(leader.node)
         if isinstance(error, KafkaError) and error.code in SESSION_ERRORS and leader.failures == 1:
             return
-        leader.not_before = self._now() + RETRY.delay(leader.failures, random.random())
+        leader.not_before = self._now() + RETRY.delay(leader.failures, RANDOM.random())
         stale = forgets(error, leader.failures, repeatable=True)
         if stale is not None:
             self._client.forget(stale)

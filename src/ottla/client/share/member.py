@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -28,6 +27,7 @@ from ottla.client.errors import (
     afresh,
 )
 from ottla.client.share.membership import Membership, Phase
+from ottla.randomness import RANDOM
 from ottla.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class Member:
             except Exception:
                 logger.exception("share group %s: continuing after an error", self.membership.group)
             failures += 1
-            await asyncio.sleep(RETRY.delay(failures, random.random()))
+            await asyncio.sleep(RETRY.delay(failures, RANDOM.random()))
 
     async def _beat(self) -> None:
         membership = self.membership
@@ -133,7 +133,7 @@ class Member:
             before = membership.assignment
             try:
                 answer = await self._client.send(membership.heartbeat(), to=self._coordinator)
-                delay = membership.answered(answer, random.random())
+                delay = membership.answered(answer, RANDOM.random())
                 self._heard()
                 if answer.error_code:
                     self._forget(
@@ -142,7 +142,7 @@ class Member:
                 else:
                     attempts = 0
             except ClientError as error:
-                delay = membership.failed(error, random.random())
+                delay = membership.failed(error, RANDOM.random())
                 self._forget(error, attempts := attempts + 1)
             if membership.assignment != before:
                 self._astray.set()
@@ -180,7 +180,7 @@ class Member:
             failures = failures + 1 if missing else 0
             if missing:
                 self.look_again()
-                await asyncio.sleep(RETRY.delay(failures, random.random()))
+                await asyncio.sleep(RETRY.delay(failures, RANDOM.random()))
 
     def _is_missing_topics(self, failures: int) -> bool:
         """Whether a topic is missing and the caller was not told yet."""

@@ -16,7 +16,6 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-import random
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -31,6 +30,7 @@ from ottla.client.share.member import Member
 from ottla.client.share.membership import Membership
 from ottla.client.share.session import SESSION_ERRORS, Limits, ShareSession, ack_codes
 from ottla.client.share.types import Kind
+from ottla.randomness import RANDOM
 from ottla.spark.share.ranges import Span, Spans, plus, size
 from ottla.wire.error_codes import ErrorCode
 from ottla.wire.schema.share_fetch import AcknowledgementBatch
@@ -128,7 +128,7 @@ class ShareQueue:
         except ClientError as error:
             if forgets(error, 1, repeatable=True) is None and not _is_session_error(error):
                 raise
-            await asyncio.sleep(RETRY.delay(1, random.random()))
+            await asyncio.sleep(RETRY.delay(1, RANDOM.random()))
             self._member.look_again()
             return {}
         found: Spans = {}

@@ -7,11 +7,11 @@ of a stream share a slot.
 
 from __future__ import annotations
 
-import random
 import zlib
 from itertools import count
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from ottla.randomness import RANDOM
 from ottla.streams.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def round_robin() -> Sharder:
 
 
 def uniform() -> Sharder:
-    return lambda _message, shards: random.randrange(shards)
+    return lambda _message, shards: RANDOM.randrange(shards)
 
 
 def by_key() -> Sharder:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 from redis.exceptions import MovedError, ResponseError
 
+from ottla.randomness import RANDOM
 from ottla.streams.backends.redis_link import FATAL, LOST
 from ottla.streams.backends.redis_replies import claim_reply, read_reply
 from ottla.streams.errors import ConnectError, GroupLost
@@ -258,7 +258,7 @@ class Lane:
         self._attempt += 1
         LOGGER.warning("the connection to Redis was lost (%s); again in %.0f s", error, delay)
         with suppress(TimeoutError):
-            async with asyncio.timeout(delay * random.uniform(1.0, 1.2)):
+            async with asyncio.timeout(delay * RANDOM.uniform(1.0, 1.2)):
                 await self._stopping.wait()
         if self._plan.group is not None and not self._plan.is_noack:
             for shard in self.shards.values():

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random as random_module
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Final
@@ -28,6 +27,7 @@ from ottla.client.errors import ClientError, KafkaError, check
 from ottla.client.producer.producer import Producer
 from ottla.client.security import PLAINTEXT, Security
 from ottla.objects.errors import RemoteStorageError, RetriableRemoteError
+from ottla.randomness import RANDOM
 from ottla.tier.catalogue.event_log import (
     LogClosed,
     MetadataEventLog,
@@ -276,7 +276,7 @@ class _Follower:
                     failures += 1
                     _log.info("metadata partition %d: %s", self._at.partition, error)
                     self._client.forget(Stale.METADATA)
-                    await asyncio.sleep(backoff.delay(failures, random_module.random()))
+                    await asyncio.sleep(backoff.delay(failures, RANDOM.random()))
                     await self._check_topic(error)
         finally:
             await self._client.close()
