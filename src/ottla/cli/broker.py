@@ -50,9 +50,10 @@ Examples:
 
 def broker(
     listen: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
-            help="HOST:PORT to serve on; port 0 picks a free one. Replaces listeners of --config."
+            metavar="HOST:PORT",
+            help="Address to serve on; port 0 picks a free one. Replaces listeners of --config.",
         ),
     ] = None,
     port: Annotated[
@@ -140,10 +141,7 @@ def broker(
 ) -> None:
     """Run a broker until SIGTERM or Ctrl-C."""
     _set_up_logging(log_format, log_level)
-    if port is not None:
-        if listen is not None:
-            _fail("--port and --listen say the same; leave one of them out")
-        listen = f"127.0.0.1:{port}"
+    address = _address_of(listen or [], port, secure=secure)
     for is_wrong, why in (
         (ephemeral and data_dir is not None, "--ephemeral keeps nothing; leave out --data-dir"),
         (secure and insecure, "--secure and --insecure contradict each other; leave one out"),
@@ -155,7 +153,7 @@ def broker(
     metrics = None if metrics_port is None else f"http://127.0.0.1:{metrics_port}"
     where = None if console_listen is None else f"http://{console_listen}"
     options: dict[tuple[str, str], str | None] = {
-        ("--port" if port is not None else "--listen", "listeners"): listen,
+        ("--port" if port is not None else "--listen", "listeners"): address,
         ("--insecure", "ottla.allow.insecure.listeners"): "true" if insecure else None,
         ("--nodes", "ottla.nodes"): nodes,
         ("--metrics-port", "ottla.metrics.listener"): metrics,
@@ -163,7 +161,7 @@ def broker(
         ("--console-write", "ottla.console.write"): "true" if console_write else None,
     }
     sets = _with_options(list(set_ or ()), options)
-    broker_config = _load(config, sets, None if secure else listen)
+    broker_config = _load(config, sets, None if secure else address)
     if console:
         broker_config = _with_listener(broker_config, CONSOLE, f"http://{CONSOLE_ADDRESS}")
     if registry:
@@ -173,7 +171,7 @@ def broker(
         _check_registry()
     directory = None if ephemeral else data_dir or _data_directory(broker_config)
     if secure and directory is not None:
-        broker_config = _secured(broker_config, directory, listen, host or [])
+        broker_config = _secured(broker_config, directory, address, host or [])
     made = directory if secure else None
     count = _node_count(broker_config)
     if count == 1:
@@ -182,6 +180,25 @@ def broker(
         from ottla.broker.running.supervisor import Setup
 
         _run_nodes(broker_config, Setup(count, directory, log_format, log_level, made))
+
+
+def _address_of(listen: list[str], port: int | None, *, secure: bool) -> str | None:
+    """Where to serve; None leaves it to the settings."""
+    if port is not None:
+        if listen:
+            _fail("--port and --listen say the same; leave one of them out")
+        return f"127.0.0.1:{port}"
+    if len(listen) > 1:
+        protocol = "SASL_SSL" if secure else "PLAINTEXT"
+        named = {f"L{number}": one for number, one in enumerate(listen, 1)}
+        listeners = ",".join(f"{name}://{one}" for name, one in named.items())
+        protocols = ",".join(f"{name}:{protocol}" for name in named)
+        _fail(
+            f"--listen takes one address, not {len(listen)}; name several listeners instead: "
+            f"--set listeners={listeners} --set listener.security.protocol.map={protocols} "
+            "--set inter.broker.listener.name=L1"
+        )
+    return listen[0] if listen else None
 
 
 def _with_options(sets: list[str], options: Mapping[tuple[str, str], str | None]) -> list[str]:

@@ -191,6 +191,24 @@ def test_a_bad_option_is_said_in_one_line(arguments: tuple[str, ...], said: str)
     assert said in refused(*arguments)
 
 
+@pytest.mark.parametrize("secure", [False, True])
+def test_several_addresses_are_refused_with_settings_that_serve_them(
+    tmp_path: Path, secure: bool
+) -> None:
+    """Fault: all but the last were left out in silence."""
+    place = "--data-dir", str(tmp_path), *(["--secure"] if secure else [])
+    several = "--listen", "127.0.0.1:0", "--listen", "127.0.0.1:0"
+    result = CliRunner().invoke(app, ["broker", *place, *several])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "--listen takes one address, not 2" in result.stderr
+    settings = result.stderr[result.stderr.index("--set") :].split()
+    process = start(*place, *settings)
+    assert len(ready_address(process).split()) == 2
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=20)
+    assert (process.returncode, errors) == (0, "")
+
+
 def test_listen_wins_over_the_listeners_of_a_file(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text("listeners=PLAINTEXT://no-such-host.invalid:9092\n")
