@@ -152,7 +152,8 @@ def test_case_51_a_stall_is_told_with_its_holder_and_clears_by_itself(
             worker.acknowledge(record)
         worker.commit()
         page.goto("c/local/queues/workers/jobs/0")
-        page.get_by_text("STALLED").wait_for()
+        stalled = page.locator("ul.facts .pill.warn", has_text=re.compile("^STALLED"))
+        stalled.wait_for()
         why = page.locator(".why").inner_text()
         assert "offset 0 is held by" in why
         with Admin(broker.bootstrap) as admin:
@@ -163,7 +164,7 @@ def test_case_51_a_stall_is_told_with_its_holder_and_clears_by_itself(
         page.goto("c/local/queues/workers/jobs/0")
         worker.acknowledge(records[0])
         worker.commit()
-        page.get_by_text("STALLED").wait_for(state="detached")
+        stalled.wait_for(state="detached")
 
 
 def test_case_61_arrows_move_along_the_columns_and_enter_opens_the_record(
