@@ -113,7 +113,7 @@ async def test_a_copy_reads_the_log_it_was_begun_for(store: ObjectStore, tmp_pat
     with log.lease():
         log.close(clean=False)
         home.rename(tmp_path / "t-0.deleted")
-        make_log(home, aborts=False)
+        make_log(home, aborts=False).close(clean=False)
         await manager.copy_log_segment_data(metadata, data)
     assert await manager.fetch_log_segment(metadata, 0) == expected
     assert await manager.fetch_index(metadata, Section.OFFSET) == index
