@@ -22,6 +22,8 @@ A node is in one phase:
 * A fenced node is spawned again 1, 2, 4, ... 60 s after `Fenced`. It is then on probation until it
   has been up for `CRASH_SECONDS`: that ends its record of exits and fences. On probation a start
   may take `START_SECONDS`, because nobody waits for it.
+* Once no node has a process, nobody serves and nobody could take over: all that wait are spawned
+  1 s after the last `Fenced`, however often they have failed.
 * A node that is up and has not sent a beat for the session timeout is killed. A stopped process
   (SIGSTOP) is thus killed, never waited for; then it counts as exited.
 * Stop: SIGTERM to all, SIGKILL after `STOP_SECONDS` or at a second `Stop`; `Awaited` tells of each
@@ -304,7 +306,17 @@ def _fenced(state: Supervision, node: int, now: float) -> tuple[Supervision, lis
     if state.stopping is not None:
         return _ended(state.with_child(node, replace(child, phase=Phase.GONE, since=now)))
     until = now + back_off(child.fences)
-    return state.with_child(node, replace(child, phase=Phase.WAITING, since=now, until=until)), []
+    state = state.with_child(node, replace(child, phase=Phase.WAITING, since=now, until=until))
+    if any(one.phase.has_process for one in state.children.values()):
+        return state, []
+    soon = now + FIRST_DELAY_SECONDS
+    return replace(
+        state,
+        children={
+            waiting: replace(one, until=min(one.until, soon))
+            for waiting, one in state.children.items()
+        },
+    ), []
 
 
 def _tick(state: Supervision, now: float) -> tuple[Supervision, list[Command]]:

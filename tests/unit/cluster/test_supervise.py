@@ -120,6 +120,24 @@ def test_on_probation_each_exit_fences_and_the_wait_doubles(shell: Shell) -> Non
         commands = shell(Exited(2, 1), 1.0)
 
 
+def test_nodes_do_not_wait_for_each_other_when_none_serves(shell: Shell) -> None:
+    for _ in range(3):
+        shell(Exited(2, 1))
+        shell(Ready(2))
+    for delay in (1, 2, 4, 8, 16):
+        shell(Fenced(2))
+        assert shell(Tick(), delay) == [Spawn(2)]
+        shell(Ready(2))
+        assert shell(Exited(2, 1)) == [Fence(2)]
+    assert shell(Fenced(2)) == []  # waits for 32 s
+    for _ in range(2):
+        assert shell(Exited(1, KILLED)) == [Spawn(1)]
+    assert shell(Exited(1, KILLED)) == [Fence(1)]
+    assert shell(Fenced(1)) == []
+    assert shell(Tick(), 0.9) == []
+    assert shell(Tick(), 0.1) == [Spawn(1), Spawn(2)]
+
+
 def test_a_minute_up_ends_the_probation(shell: Shell) -> None:
     for _ in range(3):
         shell(Exited(2, 1))
@@ -378,6 +396,8 @@ class Lives(RuleBasedStateMachine):
             assert child.phase.has_process == (node in self.running)
             assert (child.phase is Phase.FENCING) == (node in self.fencing)
         assert self.announced <= 1
+        if not self.running and not self.fencing and not self.stopping:
+            assert all(child.until <= self.now + 1 for child in self.state.children.values())
 
     def teardown(self) -> None:
         """Whatever happened, a stop ends within its time."""
