@@ -136,11 +136,20 @@ def test_variables_of_commands_tests_and_secrets_are_not_the_brokers() -> None:
     assert config.static == {}
 
 
-def test_a_dynamic_setting_without_effect_is_taken_and_shown() -> None:
-    check_broker_configs({"log.cleaner.threads": "2"})
-    image = MetadataImage(broker_configs={"": {"log.cleaner.threads": "2"}})
+@pytest.mark.parametrize("key", ["log.cleaner.threads", "sasl.kerberos.min.time.before.relogin"])
+def test_a_dynamic_setting_without_effect_is_taken_and_shown(key: str) -> None:
+    check_broker_configs({key: "2"})
+    image = MetadataImage(broker_configs={"": {key: "2"}})
     shown = resolve_broker_config(image, load_broker_config())
-    assert shown["log.cleaner.threads"].value == "2"
+    assert shown[key].value == "2"
+
+
+@pytest.mark.parametrize(
+    "key", ["sasl.kerberos.service.name", "sasl.kerberos.principal.to.local.rules"]
+)
+def test_kerberos_itself_is_refused(key: str) -> None:
+    with pytest.raises(ConfigError, match="not supported"):
+        check_broker_configs({key: "x"})
 
 
 def test_a_key_is_honoured_or_without_effect_not_both() -> None:

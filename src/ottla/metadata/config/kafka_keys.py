@@ -1,8 +1,9 @@
 """Kafka's broker keys that change nothing here, so that a `server.properties` of Kafka's works.
 
 They are accepted, stored and shown like other keys, and a warning names those that are set. What
-they tune does not exist in Ottla: replication, controllers, thread pools, purgatories. No key that
-protects a cluster is among them: those are honoured or refused (`security_keys`).
+they tune does not exist in Ottla: replication, controllers, thread pools, purgatories, tickets of
+Kerberos. No key that protects a cluster is among them: those are honoured or refused
+(`security_keys`).
 
 The names are those of Kafka 4.3, and those that Kafka 4.0 dropped.
 """
@@ -69,7 +70,9 @@ WITHOUT_EFFECT: Final = frozenset(
     replica.socket.receive.buffer.bytes replica.socket.timeout.ms replication.quota.window.num
     replication.quota.window.size.seconds request.timeout.ms
     rlmm.config.remote.log.metadata.topic.min.isr
-    rlmm.config.remote.log.metadata.topic.retention.ms security.inter.broker.protocol
+    rlmm.config.remote.log.metadata.topic.retention.ms sasl.kerberos.kinit.cmd
+    sasl.kerberos.min.time.before.relogin sasl.kerberos.ticket.renew.jitter
+    sasl.kerberos.ticket.renew.window.factor security.inter.broker.protocol
     server.max.startup.time.ms share.coordinator.append.linger.ms
     share.coordinator.cached.buffer.max.bytes share.coordinator.load.buffer.size
     share.coordinator.state.topic.compression.codec share.coordinator.state.topic.min.isr

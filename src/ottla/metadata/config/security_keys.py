@@ -219,7 +219,10 @@ _CLASSES: Final = (
     r"|ssl\.engine\.factory\.class|ssl\.secure\.random\.implementation|config\.providers.*"
     r"|(alter\.config|create\.topic)\.policy\.class\.name|client\.quota\.callback\.class"
 )
-_NOT_SUPPORTED: Final = r"sasl\.login\..*|delegation\.token\..*|sasl\.kerberos\..*"
+_NOT_SUPPORTED: Final = (
+    r"sasl\.login\..*|delegation\.token\..*"
+    r"|sasl\.kerberos\.(service\.name|principal\.to\.local\.rules)"
+)
 
 
 class ListenerKey:
