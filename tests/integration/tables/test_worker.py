@@ -37,6 +37,7 @@ from ottla.tables.settings import topic_settings
 from ottla.tables.table_task import TableTask
 from tests.support.clocks import ManualClock
 from tests.support.log_batches import batch_of
+from tests.support.sizes import SOAK
 from tests.support.tables import DAY, Place
 
 if TYPE_CHECKING:
@@ -367,24 +368,71 @@ async def test_case_49_a_commit_whose_answer_is_lost_is_not_done_again(place: Pl
     tables.close()
 
 
+class Race:
+    """Two workers have written the same rows before either commits them."""
+
+    def __init__(self, winner: int | None) -> None:
+        self.start = asyncio.Barrier(2)
+        self.winner = winner  # commits first; None: both at once
+        self.is_decided = asyncio.Event()
+        self.outcomes: list[str] = []
+
+
+class RacingTask(TableTask):
+    """Meets the other worker at the commit."""
+
+    race: Race
+    number: int
+
+    async def do(self, effect: rounds.Effect) -> rounds.Event:
+        if not isinstance(effect, rounds.CommitRows):
+            return await super().do(effect)
+        race = self.race
+        await race.start.wait()
+        if race.winner not in (None, self.number):
+            await race.is_decided.wait()
+        try:
+            event = await super().do(effect)
+        except CommitRefused:
+            race.outcomes.append("refused")
+            raise
+        else:
+            race.outcomes.append("committed")
+            return event
+        finally:
+            race.is_decided.set()
+
+
 @pytest.mark.long
 async def test_case_48_two_workers_on_one_table_take_each_record_once(place: Place) -> None:
-    await place.create(2, ottla_table_commit_interval_ms="1000")
-
-    async def produce() -> None:
-        for turn in range(20):
-            await place.fill([b"%d-%d" % (turn, i) for i in range(20)], turn % 2)
-            await asyncio.sleep(0.2)
-
-    async with place.worker() as one, place.worker() as other:
-        workers = [asyncio.create_task(one.run()), asyncio.create_task(other.run())]
-        await produce()
-        for task in workers:
-            task.cancel()
-        await asyncio.gather(*workers, return_exceptions=True)
+    await place.create(2)
     await place.run_once()
-    offsets = [(row["_partition"], row["_offset"]) for row in place.rows().to_pylist()]
-    assert offsets == [(number, at) for number in (0, 1) for at in range(200)]
+    settings = topic_settings(place.topic, {"ottla.table.enable": "true"})
+    assert settings is not None
+    turns = 200 if SOAK else 4
+    async with place.worker() as one, place.worker() as other:
+        for turn in range(turns):
+            for number in (0, 1):
+                await place.fill([b"%d" % turn] * 5, number)
+            race = Race((0, None, 1, None)[turn % 4])
+            tasks = []
+            for number, worker in enumerate((one, other)):
+                task = RacingTask(worker, settings)
+                task.race, task.number = race, number
+                tasks.append(task.run_once())
+            end = 5 * (turn + 1)
+            assert await asyncio.gather(*tasks) == [{0: end, 1: end}] * 2
+            assert sorted(race.outcomes) == ["committed", "refused"]
+        commits = [worker.metrics.commits[place.topic] for worker in (one, other)]
+    assert sum(commits) == turns
+    assert min(commits) >= turns // 4
+    rows = place.rows().to_pylist()
+    assert [(row["_partition"], row["_offset"], row["value"]) for row in rows] == [
+        (number, at, b"%d" % (at // 5)) for number in (0, 1) for at in range(5 * turns)
+    ]
+    tables = place.tables()
+    assert {file.url for file in tables.files(place.state())} == place.data_files()
+    tables.close()
 
 
 @pytest.mark.long
