@@ -27,6 +27,7 @@ from ottla.tables.reading import Pinned
 from ottla.tables.views import TableView
 from ottla.testing.embedded import EmbeddedBroker
 from tests.support.s3 import moto_server, rsm_config
+from tests.support.sizes import SOAK
 from tests.support.spark import run
 from tests.support.spark_source import delete_below
 from tests.support.table_worker import DAY_MS, NOON, fill, new_topic, send, take
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Row = tuple[int, int, bytes]
+
+OPENINGS = 100 if SOAK else 3
 
 
 def opened(spark: SparkSession, broker: EmbeddedBroker, topic: str, **arguments: Any) -> DataFrame:
@@ -74,26 +77,33 @@ def test_case_74_every_offset_once_while_a_producer_writes_and_a_worker_commits(
     fill(broker, name, range(20), partitions=2)
     take(broker, tmp_path, name)
     done = threading.Event()
+    rounds = threading.Semaphore(0)
+    acknowledged = [20]
     failures: list[BaseException] = []
 
     def work() -> None:
-        at = 20
         try:
             while not done.is_set():
+                at = acknowledged[0]
                 fill(broker, name, range(at, at + 30), partitions=2)
-                at += 30
+                acknowledged[0] = at + 30
                 take(broker, tmp_path, name)
+                rounds.release()
         except BaseException as error:  # noqa: BLE001  # raised below
             failures.append(error)
+            rounds.release(OPENINGS)
 
     worker = threading.Thread(target=work)
     worker.start()
     try:
-        for _ in range(3):
+        for _ in range(OPENINGS):
+            rounds.acquire()  # each opening meets a table that has moved on
+            before = acknowledged[0]
             frame = opened(spark, broker, name)
             found = rows(frame)
             ends = {one: 1 + max(offset for at, offset, _ in found if at == one) for one in (0, 1)}
             assert len(found) == len({row[:2] for row in found}) == sum(ends.values())
+            assert sum(ends.values()) >= before  # the newest records are there, too
             assert found == sorted(
                 (one, offset, b"%d" % (2 * offset + one))
                 for one, end in ends.items()
