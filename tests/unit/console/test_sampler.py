@@ -520,6 +520,32 @@ async def test_case_52_a_window_is_asked_for_once_a_second() -> None:
     assert source.asked.count(("windows", 1)) == 4
 
 
+async def test_case_52_those_who_look_share_the_request_that_is_under_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    source = shop()
+    cluster = source.cluster_of()
+    await cluster.tick()
+    may_answer, asked = asyncio.Event(), 0
+
+    async def slow(_: str) -> list[ShareWindow]:
+        nonlocal asked
+        asked += 1
+        await may_answer.wait()
+        return []
+
+    monkeypatch.setattr(source, "windows", slow)
+    looks = []
+    for _ in range(5):  # each a second after the other, while the first still waits
+        looks.append(asyncio.ensure_future(cluster.snapshot.refresh_windows("warehouse")))
+        await asyncio.sleep(0)
+        source.clock.advance(1_000)
+    may_answer.set()
+    await asyncio.gather(*looks)
+    assert asked == 1
+    assert "warehouse" in cluster.look().data.windows
+
+
 async def test_what_is_new_is_asked_for_at_once_but_once_a_second() -> None:
     source = shop()
     cluster = source.cluster_of()
