@@ -46,6 +46,14 @@ class Found(NamedTuple):
         return [(topic.name, one) for topic in self.topics for one in topic.partitions]
 
 
+class Moves(NamedTuple):
+    """What `move` has done."""
+
+    moved: Sequence[TopicPartition]
+    skipped: int = 0
+    """Partitions that stay where they are, as their preferred nodes are down or draining."""
+
+
 @app.command()
 def status(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -134,7 +142,8 @@ def move(
         bool,
         typer.Option(
             "--balance",
-            help="Move partitions to their preferred nodes, then spread them over active nodes.",
+            help="Move partitions to their preferred nodes, then spread them over active nodes."
+            " Those of a node that is not active are counted and stay where they are.",
         ),
     ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -159,22 +168,24 @@ def move(
     if ways[1] and (source is None or target is None):
         raise typer.BadParameter("give --from and --to")
 
-    async def run(admin: Admin) -> list[TopicPartition]:
+    async def run(admin: Admin) -> Moves:
         if balance:
             return await _balance(admin)
         if partition is not None and node is not None:
-            return await _move_one(admin, *_named(partition), node)
+            return Moves(await _move_one(admin, *_named(partition), node))
         assert source is not None
         assert target is not None
-        return await _move_all(admin, source, target)
+        return Moves(await _move_all(admin, source, target))
 
-    moved = with_admin(bootstrap, timeout, run)
+    moved, skipped = with_admin(bootstrap, timeout, run)
     if as_json:
         print_json([{"topic": one.topic, "partition": one.partition} for one in moved])
     elif not moved:
         typer.echo("nothing to move")
     for one in [] if as_json else moved:
         typer.echo(f"moved {one.topic}:{one.partition}")
+    if skipped:
+        complain(f"skipped {skipped} partitions whose preferred nodes are not active")
 
 
 def _named(text: str) -> tuple[str, int]:
@@ -219,26 +230,29 @@ async def _to_node(
     return list(left)
 
 
-async def _balance(admin: Admin) -> list[TopicPartition]:
+async def _balance(admin: Admin) -> Moves:
     """What the nodes do by themselves in the course of time, at once."""
     from ottla.client.admin.nodes import led_by
     from ottla.client.cluster.view import TopicPartition
     from ottla.cluster.balance import even_out
 
-    elected = await admin.elect_leaders()
     active = [one.broker.id for one in await admin.describe_nodes() if one.state.value == "active"]
-    led: dict[int, dict[TopicPartition, Partition]] = {node: {} for node in active}
-    for topic in await _topics(admin):
-        for one in topic.partitions:
-            place = TopicPartition(topic.name, one.index)
-            # The node that is asked may not have heard of the election yet.
-            leader = one.replicas[0] if place in elected else one.leader
-            if leader in led:
-                led[leader][place] = one
-    places = {place: one for each in led.values() for place, one in each.items()}
-    wanted = even_out(led, (), 0, len(places)) if led else {}
+    places = {
+        TopicPartition(topic.name, one.index): one
+        for topic in await _topics(admin)
+        for one in topic.partitions
+    }
+    skipped = {place for place, one in places.items() if one.replicas[0] not in active}
+    # Those that are led by their preferred nodes too: the node that was asked may not know better.
+    elected = await admin.elect_leaders(places.keys() - skipped)
+    led: dict[int, list[TopicPartition]] = {node: [] for node in active}
+    for place, one in places.items():
+        leader = one.leader if place in skipped else one.replicas[0]
+        if leader in led:
+            led[leader].append(place)
+    wanted = even_out(led, skipped, 0, len(places)) if led else {}
     await _replace(admin, {place: led_by(places[place], node) for place, node in wanted.items()})
-    return list(dict.fromkeys([*elected, *wanted]))
+    return Moves(list(dict.fromkeys([*elected, *wanted])), len(skipped))
 
 
 async def _replace(admin: Admin, replicas: dict[TopicPartition, list[int]]) -> None:

@@ -107,6 +107,17 @@ def test_partitions_return_to_their_preferred_nodes(nodes: Nodes) -> None:
     assert leaders(nodes) == [2, 1]
 
 
+def test_partitions_of_a_node_that_is_down_are_skipped_by_a_balance(nodes: Nodes) -> None:
+    make(nodes, [[1], [1], [1], [1], [3]])
+    stop(nodes, 3)
+    wait_for(lambda: 3 not in nodes.running[2].image.alive)  # it may be the one that is asked
+    text = run(nodes, "move", "--balance")
+    assert text.count("moved orders:") == 2
+    assert "skipped 1 partitions whose preferred nodes are not active" in text
+    assert sorted(leaders(nodes)[:4]) == [1, 1, 2, 2]
+    assert replicas(nodes)[4] == (3,)
+
+
 @pytest.mark.long
 def test_leaders_are_spread_over_the_active_nodes(nodes: Nodes) -> None:
     make(nodes, [[3], [3, 1], [3, 2, 1], [3], [3], [3]])
