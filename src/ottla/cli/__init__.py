@@ -7,9 +7,11 @@ when the command runs, so that other commands start quickly.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -60,6 +62,8 @@ COMMANDS: Final[dict[str, tuple[str, ...]]] = {
     "registry": ("registry",),
 }
 
+UNWRITABLE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE)
+"""What a write says to a file or a pipe that takes no more."""
 COMPLETING: Final = "_OTTLA_COMPLETE"
 """Set by a shell that asks for completions."""
 
@@ -109,10 +113,14 @@ def ottla(
 
 def main() -> None:
     """Run the command line and exit; only the module of the named command is imported."""
+    _fill_closed_streams()
     named = sys.argv[1:2]
     is_one = bool(named) and named[0] in COMMANDS and COMPLETING not in os.environ
     try:
-        command_line(named if is_one else COMMANDS)(prog_name="ottla")
+        try:
+            command_line(named if is_one else COMMANDS)(prog_name="ottla")
+        finally:
+            sys.stdout.flush()
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in EXTRAS:
@@ -120,3 +128,17 @@ def main() -> None:
         extra = COMMAND_EXTRAS.get(named[0] if is_one else "", EXTRAS[package])
         complain(f"this needs {package}: pip install 'ottla[{extra}]'")
         sys.exit(2)
+    except OSError as error:
+        if error.errno not in UNWRITABLE:
+            raise
+        if error.errno != errno.EPIPE:  # its reader has seen enough
+            complain(f"cannot write the output: {error.strerror}")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left is written at exit
+        sys.exit(1)
+
+
+def _fill_closed_streams() -> None:
+    """What is printed to a closed stream goes nowhere, and no file or socket takes its number."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115  stays open
