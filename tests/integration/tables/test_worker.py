@@ -24,6 +24,7 @@ from ottla.broker.running.node import Node
 from ottla.broker.topics import create_topic
 from ottla.client.admin.admin import Admin
 from ottla.client.producer.producer import Producer
+from ottla.client.producer.types import ProducerRecord
 from ottla.client.security import PLAINTEXT
 from ottla.metadata.config.broker import load_broker_config
 from ottla.tables import rounds
@@ -32,7 +33,6 @@ from ottla.tables.format import Commit
 from ottla.tables.iceberg import open_snapshot
 from ottla.tables.inspecting import verify
 from ottla.tables.pointer import read_pointers
-from ottla.tables.position import resumption
 from ottla.tables.settings import topic_settings
 from ottla.tables.table_task import TableTask
 from tests.support.clocks import ManualClock
@@ -183,13 +183,28 @@ async def test_case_54_a_topic_made_anew_pauses_its_table(place: Place) -> None:
 
 
 @pytest.mark.long
-async def test_case_60_a_round_touches_64_days_at_most(place: Place) -> None:
-    await place.create()
-    for day in range(70):
-        await place.fill([b"%d" % day], timestamp_ms=day * DAY)
-    assert await place.run_once() == {0: 70}
-    assert place.values() == [b"%d" % day for day in range(70)]
-    assert len(place.state().commits) == 2
+async def test_case_60_a_commit_touches_64_days_at_most(place: Place) -> None:
+    """Records of 1970, of 2250 and of 200 other days, in one batch and in no order."""
+    await place.create(message_timestamp_after_max_ms=str(2**63 - 1))
+    days = [0, 102_300, *(20_000 + 37 * one % 200 for one in range(200))]
+    records = [ProducerRecord(b"%d" % day, partition=0, timestamp_ms=day * DAY + 7) for day in days]
+    async with Producer(place.bootstrap) as producer:
+        await producer.send_many(place.topic, records)
+    assert await place.run_once() == {0: len(days)}
+    rows = place.rows()
+    assert rows.column("_offset").to_pylist() == list(range(len(days)))
+    assert rows.column("value").to_pylist() == [b"%d" % day for day in days]
+    times = rows.column("_timestamp").cast(pa.timestamp("ms", "UTC")).cast(pa.int64())
+    assert times.to_pylist() == [day * DAY + 7 for day in days]
+    handle: Any = place.state().handle
+    touched = [
+        int(one.summary.additional_properties["changed-partition-count"])
+        for one in handle.metadata.snapshots
+    ]
+    assert touched == [64, 64, 64, 10]
+    folders = {one.rpartition("/data/")[2].split("/")[0] for one in place.data_files()}
+    assert {"_day=1970-01-01", "_day=2250-02-02"} <= folders
+    assert len(folders) == len(days)
 
 
 @pytest.mark.long
@@ -276,26 +291,40 @@ async def test_case_51_a_column_that_others_renamed_pauses_the_table(place: Plac
 
 
 @pytest.mark.long
-async def test_case_52_a_rollback_pauses_until_somebody_decides(place: Place) -> None:
-    await place.create()
-    await place.fill([b"one"])
+@pytest.mark.parametrize("how", ["--replay", "--accept"])
+async def test_case_52_a_rollback_pauses_until_somebody_decides(place: Place, how: str) -> None:
+    """Dead letters are in a table of their own, which nobody rolled back."""
+    await place.create(
+        ottla_table_value_format="json", ottla_table_value_schema="n bigint",
+        ottla_table_keep_value="true",
+    )  # fmt: skip
+    await place.fill([b'{"n":0}', b"poison 1"])
     await place.run_once()
     older = place.state().snapshot
-    await place.fill([b"two"])
+    await place.fill([b'{"n":2}', b"poison 3", b'{"n":4}'])
     await place.run_once()
     handle: Any = place.state().handle
     handle.manage_snapshots().rollback_to_snapshot(older).commit()
-    await place.fill([b"three"])
-    with pytest.raises(TablePaused, match="RolledBack"):
-        await place.run_once()
-    assert place.values() == [b"one"]
-    assert open_snapshot(place.state().metadata_location).position == {0: 1}
-    tables = place.tables()
-    state = place.state()
-    tables.commit(state, resumption(state, "again", replay=True))
-    tables.close()
-    assert await place.run_once() == {0: 3}
-    assert place.values() == [b"one", b"two", b"three"]
+    await place.fill([b'{"n":5}', b"poison 6"])
+    for _ in range(2):
+        with pytest.raises(TablePaused, match="RolledBack"):
+            await place.run_once()
+        assert place.rows().column("_offset").to_pylist() == [0]
+        assert place.rows(f"{place.table}__dlq").column("_offset").to_pylist() == [1, 3]
+    assert open_snapshot(place.state().metadata_location).position == {0: 2}
+    told = await asyncio.to_thread(place.command, "resume", place.topic, how)
+    assert (told.exit_code, "goes on at" in told.output) == (0, True), told.output
+    for _ in range(2):
+        assert await place.run_once() == {0: 7}
+    taken = [0, 2, 4, 5] if how == "--replay" else [0, 5]
+    rows = place.rows()
+    assert rows.column("_offset").to_pylist() == taken
+    assert rows.column("n").to_pylist() == taken
+    letters = place.rows(f"{place.table}__dlq")
+    assert letters.column("_offset").to_pylist() == [1, 3, 6]
+    if how == "--replay":
+        found = await asyncio.to_thread(place.command, "verify", place.topic)
+        assert found.exit_code == 0, found.output
 
 
 def delete_by_equality(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
