@@ -19,12 +19,11 @@ from ottla.console.settings import ClusterSettings, Settings
 from ottla.console.snapshot import Kind
 from ottla.console.views.frame import PAGE_ROWS
 from ottla.sync import Admin, Consumer, Producer, Reader, ShareConsumer
+from ottla.testing.embedded import EmbeddedBroker
 from tests.console.conftest import URL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from ottla.testing.embedded import EmbeddedBroker
 
 OURS = {"origin": URL}
 WAIT = 30.0
@@ -443,3 +442,16 @@ def test_a_page_of_letters_that_are_all_chosen_is_a_form(writing: TestClient) ->
     assert "There are no letters" in answer.text
     many = {f"l:0@{one}": "1" for one in range(MAX_FIELDS)}
     assert post(writing, path, PRODUCE, **many).status_code == 400
+
+
+def test_preferred_nodes_lead_although_another_one_is_down() -> None:
+    with EmbeddedBroker(nodes=3) as broker:
+        broker.create_topic("orders", partitions=6)
+        cluster = ClusterSettings("local", broker.bootstrap, write=True)
+        app = make_app(Settings(write=True, clusters=(cluster,)))
+        with Admin(broker.bootstrap) as admin, TestClient(app, base_url=URL) as client:
+            first = {one.leader for one in admin.describe_topics(["orders"])[0].partitions}
+            assert first == {1, 2, 3}
+            broker.stop_node(3)
+            answer = post(client, "/c/local/nodes/elect", "/c/local/nodes")
+            assert answer.status_code == 303, answer.text

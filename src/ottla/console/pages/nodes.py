@@ -91,10 +91,22 @@ async def move(request: Request, form: FormData) -> Response:
 
 @changes
 async def elect(request: Request, _: FormData) -> Response:
-    """Let all partitions be led by their preferred nodes."""
+    """Let all partitions be led by their preferred nodes; those of one that is down stay."""
     watched = console_of(request).cluster(request)
-    work = NodeCalls(watched.client).elect_leaders()
-    await done(request, watched, "Alter", "leaders of all partitions", work)
+
+    calls = NodeCalls(watched.client)
+
+    async def work() -> None:
+        states = {one.broker.id: one.state for one in await calls.describe_nodes()}
+        topics = (await watched.client.refresh(None)).topics
+        await calls.elect_leaders(
+            TopicPartition(name, one.index)
+            for name, topic in topics.items()
+            for one in topic.partitions
+            if states.get(one.replicas[0]) is NodeState.ACTIVE
+        )
+
+    await done(request, watched, "Alter", "leaders of all partitions", work())
     return _back(request, watched)
 
 
